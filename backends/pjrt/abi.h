@@ -2,16 +2,15 @@
 // The border of the C ABI: struct sizes, errors, exceptions. Internal to this folder.
 #pragma once
 
-#include <exception>
-#include <new>
-
 #include "backends/pjrt/handles.h"
+#include "runtime/base/exceptions.h"
 
 namespace hekla::pjrt {
 
-// Null for ok.
-PJRT_Error* to_error(Status status);
-// An error as a caller passes it in; `message` may be null.
+// Null for ok. Where there is no memory for another object: one error of all, which says so.
+PJRT_Error* to_error(Status status) noexcept;
+// An error as a caller passes it in; `message` may be null, UNKNOWN stands for codes that there are
+// not.
 Status status_of(PJRT_Error_Code code, const char* message, size_t size);
 PJRT_Buffer_Type to_buffer_type(DType dtype);
 // kInvalid for types that the back ends do not have (tokens are kInvalid too).
@@ -38,21 +37,35 @@ Result<DType> to_dtype(PJRT_Buffer_Type type);
     if ((args)->field == nullptr) return invalid_argument(#field " is null"); \
   } while (false)
 
+// Ends a function that destroys `object`, which has a `state`, where this process is a fork of its
+// client's: what it holds has threads and locks that are not there.
+#define HEKLA_KEEP_IF_INHERITED(object)                                                         \
+  do {                                                                                          \
+    if ((object) != nullptr && (object)->state != nullptr && (object)->state->is_inherited()) { \
+      return ok_status();                                                                       \
+    }                                                                                           \
+  } while (false)
+
 // Turns `Status function(Args*)` into a slot of the table: no exception passes.
 template <auto Function>
 struct Slot;
 template <typename Args, Status (*Function)(Args*)>
 struct Slot<Function> {
   static PJRT_Error* call(Args* args) {
-    try {
-      return to_error(Function(args));
-    } catch (const std::bad_alloc&) {
-      return to_error(resource_exhausted("out of host memory"));
-    } catch (const std::exception& error) {
-      return to_error(internal_error("unexpected exception: {}", error.what()));
-    }
+    return to_error(status_of_work([args] { return Function(args); }));
   }
 };
+
+// For callbacks on threads of ours and of the client's, where nobody catches: runs `work`, which
+// begins what will complete `done`; what it throws completes `done`.
+template <typename Work>
+void begin_or_fail(const CompletionRef& done, const Work& work) {
+  Status status = status_of_work([&work] {
+    work();
+    return ok_status();
+  });
+  if (!status.ok()) done->complete(std::move(status));
+}
 
 // A new handle of an event; `state` may be null.
 PJRT_Event* make_event(CompletionRef completion, StateRef state);
@@ -75,10 +88,18 @@ PJRT_Extension_Base* partitioner_extension();
 // Two nodes; the second one's `next` is free.
 PJRT_Extension_Base* ffi_extension();
 
+// Empty for null.
+inline std::string_view text_of(const char* text, size_t size) {
+  return text == nullptr ? std::string_view() : std::string_view(text, size);
+}
+
 // The factory of this plugin.
 const BackendFactory& backend_factory();
 
 // Shared between files of slots.
+// INVALID_ARGUMENT: no name, nothing where `count` or a size says that there is something, an
+// unknown type.
+Result<Options> read_options(const PJRT_NamedValue* values, size_t count);
 // `devices`: of each process.
 std::shared_ptr<PJRT_TopologyDescription> make_topology(
     const Backend& backend, const std::vector<std::vector<DeviceInfo>>& devices);
@@ -120,6 +141,9 @@ void show_transfer(const PJRT_Device& device, const char* what, int64_t bytes,
                    const CompletionRef& done);
 // What a profiler calls a device of this process from now on.
 void set_traced_name(int local_index, const std::string& name);
+// Of arrays of clients and of programs.
+constexpr size_t kMaxRank = 1024;
+Status check_rank(size_t rank);
 Status check_shape(DType dtype, const int64_t* dims, size_t rank);
 // INVALID_ARGUMENT for a handle that came from another client than the one it is used with.
 Status of_another_client(std::string_view what);

@@ -7,7 +7,8 @@
 // storages and executables that came from it. Every function may be called from several threads.
 //
 // Work is asynchronous: functions that take a `done` completion return at once, or soon, and the
-// backend completes it from a thread of its own, also with errors. Nothing here throws.
+// backend completes it from a thread of its own, also with errors. What the standard library throws
+// (std::bad_alloc) counts as an error of the call; on threads of its own a backend catches it.
 // docs/adding_a_backend.md walks through the smallest implementation, backends/reference/plugin.
 #pragma once
 

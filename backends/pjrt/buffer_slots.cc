@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Buffers: queries, deletion, reading, copies, references from outside.
+#include <fmt/ranges.h>
+
 #include <utility>
 
 #include "backends/pjrt/abi.h"
@@ -11,7 +13,7 @@ namespace hekla::pjrt {
 PJRT_Buffer* make_buffer(const StateRef& state, MemoryObject* memory, PJRT_Device* device,
                          DType dtype, Dims dims, StorageRef storage, CompletionRef ready,
                          Order order) {
-  auto* buffer = new PJRT_Buffer;
+  auto buffer = std::make_unique<PJRT_Buffer>();
   buffer->state = state;
   buffer->device = device;
   buffer->memory = memory;
@@ -20,7 +22,7 @@ PJRT_Buffer* make_buffer(const StateRef& state, MemoryObject* memory, PJRT_Devic
   buffer->order = std::move(order);
   buffer->storage = std::move(storage);
   buffer->ready = std::move(ready);
-  return buffer;
+  return buffer.release();
 }
 
 Status deleted_or_donated() { return invalid_argument("Buffer has been deleted or donated"); }
@@ -68,10 +70,14 @@ Status check_bits(const PJRT_Buffer& buffer, DType dtype) {
                        shape_string(buffer.dtype, buffer.dims), dtype_name(dtype));
 }
 
+Status check_rank(size_t rank) {
+  if (rank <= kMaxRank) return ok_status();
+  return invalid_argument("rank {} is above {}", rank, kMaxRank);
+}
+
 Status check_shape(DType dtype, const int64_t* dims, size_t rank) {
   if (rank > 0 && dims == nullptr) return invalid_argument("dims is null");
-  constexpr size_t kMaxRank = 1024;
-  if (rank > kMaxRank) return invalid_argument("rank {} is above {}", rank, kMaxRank);
+  HEKLA_RETURN_IF_ERROR(check_rank(rank));
   return checked_bytes(dtype, {dims, rank}).status();
 }
 
@@ -79,6 +85,7 @@ namespace {
 
 Status Buffer_Destroy(PJRT_Buffer_Destroy_Args* args) {
   HEKLA_REQUIRE(args, PJRT_Buffer_Destroy_Args, buffer);
+  HEKLA_KEEP_IF_INHERITED(args->buffer);
   delete args->buffer;
   return ok_status();
 }
@@ -105,6 +112,7 @@ Result<const Dims*> unpadded_dims(PJRT_Buffer& buffer) {
     const std::lock_guard lock(buffer.mutex);
     if (buffer.unpadded != nullptr) return buffer.unpadded.get();
   }
+  HEKLA_RETURN_IF_ERROR(buffer.state->check_process());
   HEKLA_RETURN_IF_ERROR(buffer.ready->await());
   auto dims = std::make_unique<Dims>(buffer.dims);
   for (size_t i = 0; i < buffer.bounded.size(); ++i) {
@@ -143,7 +151,6 @@ Status Buffer_DynamicDimensionIndices(PJRT_Buffer_DynamicDimensionIndices_Args* 
 
 // Minor-to-major orders of row-major arrays, up to the rank that a query needs; static storage.
 const int64_t* descending(size_t rank) {
-  constexpr size_t kMaxRank = 1024;
   static const std::vector<int64_t>& numbers = *[] {
     auto* made = new std::vector<int64_t>(kMaxRank);
     for (size_t i = 0; i < kMaxRank; ++i) {
@@ -196,6 +203,7 @@ Status Buffer_Delete(PJRT_Buffer_Delete_Args* args) {
   StorageRef freed;  // outside of the lock
   std::lock_guard lock(args->buffer->mutex);
   args->buffer->is_deleted = true;
+  HEKLA_KEEP_IF_INHERITED(args->buffer);
   if (args->buffer->external_references == 0) freed.swap(args->buffer->storage);
   return ok_status();
 }
@@ -225,26 +233,43 @@ Status Buffer_ReadyEvent(PJRT_Buffer_ReadyEvent_Args* args) {
   return ok_status();
 }
 
-PJRT_Buffer* with_sizes_of(const PJRT_Buffer& source, PJRT_Buffer* copy) {
-  copy->bounded = source.bounded;
-  copy->sizes = source.sizes;
-  return copy;
+void set_sizes_of(const PJRT_Buffer& source, PJRT_Buffer& copy) {
+  copy.bounded = source.bounded;
+  copy.sizes = source.sizes;
 }
 
-// Copies [offset, offset + bytes) to `target` once the buffer is ready.
-CompletionRef read_bytes(PJRT_Buffer& buffer, StorageRef storage, int64_t offset, void* target,
-                         int64_t bytes) {
-  CompletionRef done = Completion::make();
+// Copies [offset, offset + bytes) to `target` once the buffer is ready, which completes `done`. The
+// caller makes all that it gives its own caller before: that one may free `target` after an error.
+void read_bytes(PJRT_Buffer& buffer, StorageRef storage, int64_t offset, void* target,
+                int64_t bytes, CompletionRef done) {
   buffer.ready->on_done([state = buffer.state, storage = std::move(storage), offset, target, bytes,
-                         done, device = buffer.device](const Status& status) {
+                         done = std::move(done), device = buffer.device](const Status& status) {
     if (!status.ok() || bytes == 0) {
       done->complete(status);
-    } else {
+      return;
+    }
+    begin_or_fail(done, [&] {
       show_transfer(*device, "device to host", bytes, done);
       state->backend->copy_to_host(storage, offset, target, bytes, done);
-    }
+    });
   });
-  return done;
+}
+
+// Whether elements at these strides lie within `size` bytes from the first one on.
+Status check_reach(const std::vector<int64_t>& strides, const Dims& dims, int64_t element,
+                   size_t size) {
+  int64_t end = element;
+  bool fits = true;
+  for (size_t i = 0; i < dims.size(); ++i) {
+    if (dims[i] == 0) return ok_status();
+    if (dims[i] == 1) continue;
+    int64_t reach = 0;
+    fits = fits && strides[i] >= 0 && !__builtin_mul_overflow(dims[i] - 1, strides[i], &reach) &&
+           !__builtin_add_overflow(end, reach, &end);
+  }
+  if (fits && static_cast<size_t>(end) <= size) return ok_status();
+  return invalid_argument("elements [{}] at the strides [{}] are not all within dst_size, {} bytes",
+                          fmt::join(dims, ","), fmt::join(strides, ","), size);
 }
 
 // Of an array with bounded dimensions: what the launch has filled, which it waits for.
@@ -265,20 +290,25 @@ Status read_unpadded(PJRT_Buffer_ToHostBuffer_Args* args) {
   }
   HEKLA_ASSIGN_OR_RETURN(auto strides, layout_strides(args->host_layout, buffer.dtype, *dims));
   if (!strides.has_value()) strides = dense_strides(buffer.dtype, *dims);
+  HEKLA_RETURN_IF_ERROR(check_reach(*strides, *dims, element, args->dst_size));
   auto padded = std::make_shared<std::vector<std::byte>>(static_cast<size_t>(buffer.size_bytes()));
+  auto dense = std::make_shared<std::vector<std::byte>>(bytes);
   CompletionRef done = Completion::make();
-  read_bytes(buffer, std::move(storage), 0, padded->data(), buffer.size_bytes())
-      ->on_done([padded, bytes, element, dims = *dims, strides = *strides,
+  CompletionRef read = Completion::make();
+  std::unique_ptr<PJRT_Event> event(make_event(done, buffer.state));
+  read->on_done([padded, dense, element, dims = *dims, strides = *strides,
                  from = dense_strides(buffer.dtype, buffer.dims),
                  target = static_cast<std::byte*>(args->dst), done](const Status& status) {
-        if (status.ok() && bytes > 0) {
-          std::vector<std::byte> dense(bytes);
-          gather_strided(padded->data(), from, dims, element, dense.data());
-          scatter_strided(dense.data(), strides, dims, element, target);
-        }
-        done->complete(status);
-      });
-  args->event = make_event(std::move(done), buffer.state);
+    begin_or_fail(done, [&] {
+      if (status.ok() && !dense->empty()) {
+        gather_strided(padded->data(), from, dims, element, dense->data());
+        scatter_strided(dense->data(), strides, dims, element, target);
+      }
+      done->complete(status);
+    });
+  });
+  read_bytes(buffer, std::move(storage), 0, padded->data(), buffer.size_bytes(), std::move(read));
+  args->event = event.release();
   return ok_status();
 }
 
@@ -286,6 +316,7 @@ Status Buffer_ToHostBuffer(PJRT_Buffer_ToHostBuffer_Args* args) {
   HEKLA_REQUIRE(args, PJRT_Buffer_ToHostBuffer_Args, event);
   HEKLA_REQUIRE_HANDLE(args, src);
   PJRT_Buffer& buffer = *args->src;
+  HEKLA_RETURN_IF_ERROR(buffer.state->check_process());
   if (!buffer.bounded.empty()) return read_unpadded(args);
   if (args->dst == nullptr) {
     args->dst_size = static_cast<size_t>(buffer.size_bytes());
@@ -303,28 +334,32 @@ Status Buffer_ToHostBuffer(PJRT_Buffer_ToHostBuffer_Args* args) {
     if (*strides == dense_strides(buffer.dtype, dims)) strides.reset();
   }
   const int64_t bytes = buffer.size_bytes();
-  // Strides may skip bytes: the caller knows how far they reach, we know the dense size.
-  if (static_cast<int64_t>(args->dst_size) < bytes) {
+  if (args->dst_size < static_cast<size_t>(bytes)) {
     return invalid_argument("dst_size {} is below the {} bytes of {}", args->dst_size, bytes,
                             shape_string(buffer.dtype, buffer.dims));
   }
+  CompletionRef done = Completion::make();
+  std::unique_ptr<PJRT_Event> event(make_event(done, buffer.state));
   if (!strides.has_value()) {
-    args->event =
-        make_event(read_bytes(buffer, std::move(storage), 0, args->dst, bytes), buffer.state);
+    read_bytes(buffer, std::move(storage), 0, args->dst, bytes, std::move(done));
+    args->event = event.release();
     return ok_status();
   }
+  HEKLA_RETURN_IF_ERROR(check_reach(*strides, dims, dtype_bytes(buffer.dtype), args->dst_size));
   // Through dense bytes on the host, then into the caller's order.
   auto dense = std::make_shared<std::vector<std::byte>>(static_cast<size_t>(bytes));
-  CompletionRef done = Completion::make();
-  read_bytes(buffer, std::move(storage), 0, dense->data(), bytes)
-      ->on_done([dense, strides = *strides, dims, dtype = buffer.dtype,
+  CompletionRef read = Completion::make();
+  read->on_done([dense, strides = *strides, dims, dtype = buffer.dtype,
                  target = static_cast<std::byte*>(args->dst), done](const Status& status) {
-        if (status.ok()) {
-          scatter_strided(dense->data(), strides, dims, dtype_bytes(dtype), target);
-        }
-        done->complete(status);
-      });
-  args->event = make_event(std::move(done), buffer.state);
+    begin_or_fail(done, [&] {
+      if (status.ok()) {
+        scatter_strided(dense->data(), strides, dims, dtype_bytes(dtype), target);
+      }
+      done->complete(status);
+    });
+  });
+  read_bytes(buffer, std::move(storage), 0, dense->data(), bytes, std::move(read));
+  args->event = event.release();
   return ok_status();
 }
 
@@ -340,12 +375,15 @@ Status check_range(const PJRT_Buffer& buffer, int64_t offset, int64_t bytes) {
 Status Buffer_CopyRawToHost(PJRT_Buffer_CopyRawToHost_Args* args) {
   HEKLA_REQUIRE(args, PJRT_Buffer_CopyRawToHost_Args, event);
   HEKLA_REQUIRE_HANDLE(args, buffer);
+  HEKLA_RETURN_IF_ERROR(args->buffer->state->check_process());
   HEKLA_ASSIGN_OR_RETURN(StorageRef storage, storage_of(*args->buffer));
   HEKLA_RETURN_IF_ERROR(check_range(*args->buffer, args->offset, args->transfer_size));
   if (args->dst == nullptr && args->transfer_size > 0) return invalid_argument("dst is null");
-  args->event = make_event(
-      read_bytes(*args->buffer, std::move(storage), args->offset, args->dst, args->transfer_size),
-      args->buffer->state);
+  CompletionRef done = Completion::make();
+  std::unique_ptr<PJRT_Event> event(make_event(done, args->buffer->state));
+  read_bytes(*args->buffer, std::move(storage), args->offset, args->dst, args->transfer_size,
+             std::move(done));
+  args->event = event.release();
   return ok_status();
 }
 
@@ -360,26 +398,29 @@ struct RawCopy {
 };
 
 void start_raw_copy(PJRT_Buffer_CopyRawToHostFuture_Callback_Args* args) {
-  std::unique_ptr<RawCopy> copy(static_cast<RawCopy*>(args->callback_data));
-  Status status = status_of(args->error_code, args->error_message, args->error_message_size);
-  if (!status.ok()) {
-    copy->done->complete(std::move(status));
-    return;
-  }
+  if (args == nullptr || args->callback_data == nullptr) return;
+  std::unique_ptr<RawCopy> owned(static_cast<RawCopy*>(args->callback_data));
+  const CompletionRef done = owned->done;
   void* const target = args->dst;
-  if (target == nullptr && copy->bytes > 0) {
-    copy->done->complete(invalid_argument("dst is null"));
-    return;
-  }
-  const CompletionRef ready = copy->ready;
-  ready->on_done([copy = std::shared_ptr<RawCopy>(std::move(copy)), target](const Status& s) {
-    if (!s.ok() || copy->bytes == 0) {
-      copy->done->complete(s);
-    } else {
-      copy->state->backend->copy_to_host(copy->storage, copy->offset, target, copy->bytes,
-                                         copy->done);
-    }
+  const Status status = status_of_work([&]() -> Status {
+    HEKLA_RETURN_IF_ERROR(
+        status_of(args->error_code, args->error_message, args->error_message_size));
+    if (target == nullptr && owned->bytes > 0) return invalid_argument("dst is null");
+    HEKLA_RETURN_IF_ERROR(owned->state->check_process());
+    const CompletionRef ready = owned->ready;
+    ready->on_done([copy = std::shared_ptr<RawCopy>(std::move(owned)), target](const Status& s) {
+      if (!s.ok() || copy->bytes == 0) {
+        copy->done->complete(s);
+        return;
+      }
+      begin_or_fail(copy->done, [&] {
+        copy->state->backend->copy_to_host(copy->storage, copy->offset, target, copy->bytes,
+                                           copy->done);
+      });
+    });
+    return ok_status();
   });
+  if (!status.ok()) done->complete(status);
 }
 
 Status Buffer_CopyRawToHostFuture(PJRT_Buffer_CopyRawToHostFuture_Args* args) {
@@ -387,10 +428,11 @@ Status Buffer_CopyRawToHostFuture(PJRT_Buffer_CopyRawToHostFuture_Args* args) {
   HEKLA_REQUIRE_HANDLE(args, buffer);
   HEKLA_ASSIGN_OR_RETURN(StorageRef storage, storage_of(*args->buffer));
   HEKLA_RETURN_IF_ERROR(check_range(*args->buffer, args->offset, args->transfer_size));
-  auto* copy = new RawCopy{args->buffer->state, std::move(storage),  args->buffer->ready,
-                           args->offset,        args->transfer_size, Completion::make()};
+  std::unique_ptr<RawCopy> copy(new RawCopy{args->buffer->state, std::move(storage),
+                                            args->buffer->ready, args->offset, args->transfer_size,
+                                            Completion::make()});
   args->event = make_event(copy->done, args->buffer->state);
-  args->callback_data = copy;
+  args->callback_data = copy.release();
   args->future_ready_callback = start_raw_copy;
   return ok_status();
 }
@@ -400,22 +442,27 @@ Result<PJRT_Buffer*> copy_to(PJRT_Buffer& source, PJRT_Device* device, MemoryObj
     return unimplemented("{} has bounded dynamic dimensions: it is copied to no other device",
                          shape_string(source.dtype, source.dims));
   }
-  HEKLA_ASSIGN_OR_RETURN(StorageRef from, storage_of(source));
   const StateRef state = source.state;
+  HEKLA_RETURN_IF_ERROR(state->check_process());
+  HEKLA_ASSIGN_OR_RETURN(StorageRef from, storage_of(source));
   const int64_t bytes = source.size_bytes();
   HEKLA_ASSIGN_OR_RETURN(StorageRef to,
                          state->backend->allocate(device->local_index, memory->kind_index, bytes));
   CompletionRef done = Completion::make();
+  std::unique_ptr<PJRT_Buffer> copy(
+      make_buffer(state, memory, device, source.dtype, source.dims, to, done, source.order));
+  set_sizes_of(source, *copy);
   source.ready->on_done([state, from, to, bytes, done, device](const Status& status) {
     if (!status.ok() || bytes == 0) {
       done->complete(status);
-    } else {
+      return;
+    }
+    begin_or_fail(done, [&] {
       show_transfer(*device, "device to device", bytes, done);
       state->backend->copy(from, to, bytes, done);
-    }
+    });
   });
-  return with_sizes_of(source, make_buffer(state, memory, device, source.dtype, source.dims,
-                                           std::move(to), std::move(done), source.order));
+  return copy.release();
 }
 
 Status Buffer_CopyToDevice(PJRT_Buffer_CopyToDevice_Args* args) {
@@ -466,6 +513,7 @@ Status Buffer_Bitcast(PJRT_Buffer_Bitcast_Args* args) {
 }
 
 Result<void*> host_pointer(PJRT_Buffer& buffer) {
+  HEKLA_RETURN_IF_ERROR(buffer.state->check_process());
   HEKLA_ASSIGN_OR_RETURN(StorageRef storage, storage_of(buffer));
   HEKLA_RETURN_IF_ERROR(buffer.ready->await());
   void* pointer = storage->host_pointer();
@@ -514,37 +562,44 @@ Status Buffer_DecreaseExternalReferenceCount(
         "Attempting to decrease reference on a buffer with zero reference count.");
   }
   --buffer.external_references;
+  HEKLA_KEEP_IF_INHERITED(&buffer);
   if (buffer.external_references == 0 && buffer.is_deleted) freed.swap(buffer.storage);
   return ok_status();
 }
 
 // What the caller hands back when its dependency is done.
 struct Donation {
-  CompletionRef ready;
   CompletionRef dependency;
 };
 
 void finish_donation(PJRT_Buffer_DonateWithControlDependency_Callback_Args* args) {
-  std::unique_ptr<Donation> donation(static_cast<Donation*>(args->callback_data));
-  Status status = status_of(args->error_code, args->error_message, args->error_message_size);
-  donation->dependency->complete(std::move(status));
+  if (args == nullptr || args->callback_data == nullptr) return;
+  const std::unique_ptr<Donation> donation(static_cast<Donation*>(args->callback_data));
+  begin_or_fail(donation->dependency, [&] {
+    donation->dependency->complete(
+        status_of(args->error_code, args->error_message, args->error_message_size));
+  });
 }
 
 Status Buffer_DonateWithControlDependency(PJRT_Buffer_DonateWithControlDependency_Args* args) {
   HEKLA_REQUIRE(args, PJRT_Buffer_DonateWithControlDependency_Args, out_buffer);
   HEKLA_REQUIRE_HANDLE(args, buffer);
   PJRT_Buffer& buffer = *args->buffer;
+  HEKLA_RETURN_IF_ERROR(buffer.state->check_process());
+  // First all that may fail, then the taking.
+  std::unique_ptr<Donation> donation(new Donation{Completion::make()});
+  std::unique_ptr<PJRT_Buffer> heir(
+      make_buffer(buffer.state, buffer.memory, buffer.device, buffer.dtype, buffer.dims, nullptr,
+                  Completion::all({buffer.ready, donation->dependency}), buffer.order));
+  set_sizes_of(buffer, *heir);
   HEKLA_ASSIGN_OR_RETURN(TakenStorage taken, take_storage(buffer, true));
   if (!taken.is_taken) {
     return failed_precondition("the buffer is referred to from outside and cannot be donated");
   }
-  auto* donation = new Donation{buffer.ready, Completion::make()};
-  args->callback_data = donation;
+  heir->storage = std::move(taken.storage);
+  args->callback_data = donation.release();
   args->dependency_ready_callback = finish_donation;
-  args->out_buffer = with_sizes_of(
-      buffer, make_buffer(buffer.state, buffer.memory, buffer.device, buffer.dtype, buffer.dims,
-                          std::move(taken.storage),
-                          Completion::all({buffer.ready, donation->dependency}), buffer.order));
+  args->out_buffer = heir.release();
   return ok_status();
 }
 

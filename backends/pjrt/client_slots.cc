@@ -17,10 +17,13 @@ void* get_user_data(PJRT_Memory* memory, const void* key) {
 void set_user_data(PJRT_Memory* memory, const void* key, void* data, void (*destroy)(void*)) {
   auto* object = static_cast<MemoryObject*>(memory);
   MemoryObject::UserData old;
-  {
+  const Status status = status_of_work([&] {
     std::lock_guard lock(object->user_mutex);
     old = std::exchange(object->user_data[key], {data, destroy});
-  }
+    return ok_status();
+  });
+  // Nobody can be told: the value is as good as replaced.
+  if (!status.ok()) old = {data, destroy};
   if (old.data != nullptr && old.destroy != nullptr) old.destroy(old.data);
 }
 
@@ -31,38 +34,6 @@ constexpr PJRT_Memory_FunctionTable kMemoryTable = {
     get_user_data,
     set_user_data,
 };
-
-Result<Options> read_options(const PJRT_NamedValue* values, size_t count) {
-  Options options;
-  for (size_t i = 0; i < count; ++i) {
-    const PJRT_NamedValue& value = values[i];
-    if (value.name == nullptr) return invalid_argument("option {} has no name", i);
-    std::string name(value.name, value.name_size);
-    switch (value.type) {
-      case PJRT_NamedValue_kString:
-        options.emplace_back(name, std::string(value.string_value, value.value_size));
-        break;
-      case PJRT_NamedValue_kInt64:
-        options.emplace_back(name, value.int64_value);
-        break;
-      case PJRT_NamedValue_kInt64List:
-        options.emplace_back(name,
-                             std::vector<int64_t>(value.int64_array_value,
-                                                  value.int64_array_value + value.value_size));
-        break;
-      case PJRT_NamedValue_kFloat:
-        options.emplace_back(name, value.float_value);
-        break;
-      case PJRT_NamedValue_kBool:
-        options.emplace_back(name, value.bool_value);
-        break;
-      default:
-        return invalid_argument("option {} has the unknown type {}", name,
-                                static_cast<int>(value.type));
-    }
-  }
-  return options;
-}
 
 void make_devices(ClientState& state) {
   for (auto& description : state.topology->descriptions) {
@@ -101,7 +72,7 @@ Status Client_Create(PJRT_Client_Create_Args* args) {
   args->client = nullptr;
   HEKLA_ASSIGN_OR_RETURN(Options options, read_options(args->create_options, args->num_options));
   auto client = std::make_unique<PJRT_Client>();
-  client->state = std::make_shared<ClientState>();
+  client->state = ClientState::make();
   ClientState& state = *client->state;
   HEKLA_ASSIGN_OR_RETURN(state.process, take_process_options(options));
   HEKLA_RETURN_IF_ERROR(gang_option_table(state.gang).take(options));
@@ -140,6 +111,7 @@ Status Client_Create(PJRT_Client_Create_Args* args) {
 
 Status Client_Destroy(PJRT_Client_Destroy_Args* args) {
   HEKLA_REQUIRE(args, PJRT_Client_Destroy_Args, client);
+  HEKLA_KEEP_IF_INHERITED(args->client);
   delete args->client;
   return ok_status();
 }
@@ -241,7 +213,7 @@ Status Client_DefaultDeviceAssignment(PJRT_Client_DefaultDeviceAssignment_Args* 
         replicas, partitions);
   }
   const int64_t count = replicas * partitions;
-  if (static_cast<int64_t>(args->default_assignment_size) < count) {
+  if (args->default_assignment_size < static_cast<size_t>(count)) {
     return failed_precondition(
         "PJRT_Client_DefaultDeviceAssignment: `default_assignment_size` {} < `num_replicas * "
         "num_partitions`, {} * {} = {}",
@@ -265,6 +237,61 @@ Status Client_DmaUnmap(PJRT_Client_DmaUnmap_Args* args) {
 }
 
 }  // namespace
+
+std::shared_ptr<ClientState> ClientState::make() {
+  return std::shared_ptr<ClientState>(new ClientState, [](ClientState* state) {
+    if (!state->is_inherited()) delete state;
+  });
+}
+
+Status ClientState::check_process() const {
+  if (!is_inherited()) return ok_status();
+  return failed_precondition(
+      "this process is a fork of the one that made the client, without its threads: start it with "
+      "'spawn' or 'forkserver' (multiprocessing), or make the client after the fork");
+}
+
+Result<Options> read_options(const PJRT_NamedValue* values, size_t count) {
+  if (values == nullptr && count > 0) return invalid_argument("{} options at null", count);
+  Options options;
+  for (size_t i = 0; i < count; ++i) {
+    const PJRT_NamedValue& value = values[i];
+    if (value.name == nullptr || value.name_size == 0) {
+      return invalid_argument("option {} has no name", i);
+    }
+    std::string name(value.name, value.name_size);
+    switch (value.type) {
+      case PJRT_NamedValue_kString:
+        if (value.string_value == nullptr && value.value_size > 0) {
+          return invalid_argument("option {}: {} bytes of text at null", name, value.value_size);
+        }
+        options.emplace_back(std::move(name),
+                             std::string(text_of(value.string_value, value.value_size)));
+        break;
+      case PJRT_NamedValue_kInt64:
+        options.emplace_back(std::move(name), value.int64_value);
+        break;
+      case PJRT_NamedValue_kInt64List:
+        if (value.int64_array_value == nullptr && value.value_size > 0) {
+          return invalid_argument("option {}: {} numbers at null", name, value.value_size);
+        }
+        options.emplace_back(std::move(name),
+                             std::vector<int64_t>(value.int64_array_value,
+                                                  value.int64_array_value + value.value_size));
+        break;
+      case PJRT_NamedValue_kFloat:
+        options.emplace_back(std::move(name), value.float_value);
+        break;
+      case PJRT_NamedValue_kBool:
+        options.emplace_back(std::move(name), value.bool_value);
+        break;
+      default:
+        return invalid_argument("option {} has the unknown type {}", name,
+                                static_cast<int>(value.type));
+    }
+  }
+  return options;
+}
 
 int default_device_id(const ClientState& state, int64_t count, int64_t i) {
   const bool fits = count <= static_cast<int64_t>(state.addressable_pointers.size());

@@ -1,11 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // Errors, plugin initialisation and attributes, events.
+#include <new>
+
 #include "backends/pjrt/abi.h"
 
 namespace hekla::pjrt {
 namespace {
 
-void destroy_error(PJRT_Error* error) { delete static_cast<ErrorObject*>(error); }
+bool is_shared(const PJRT_Error* error);
+
+void destroy_error(PJRT_Error* error) {
+  if (!is_shared(error)) delete static_cast<ErrorObject*>(error);
+}
 
 void error_message(const PJRT_Error* error, const char** message, size_t* size) {
   const std::string& text = static_cast<const ErrorObject*>(error)->status.message();
@@ -28,6 +34,19 @@ constexpr PJRT_Error_FunctionTable kErrorTable = {
     error_code,
     for_each_payload,
 };
+
+// Made when the table is, since later there may be no memory for it.
+ErrorObject& out_of_memory() {
+  static ErrorObject& error = *[] {
+    auto* made = new ErrorObject;
+    made->vtable = &kErrorTable;
+    made->status = out_of_host_memory();
+    return made;
+  }();
+  return error;
+}
+
+bool is_shared(const PJRT_Error* error) { return error == &out_of_memory(); }
 
 void Error_Destroy(PJRT_Error_Destroy_Args* args) {
   if (args != nullptr && args->error != nullptr) destroy_error(args->error);
@@ -79,6 +98,7 @@ Status Plugin_Attributes(PJRT_Plugin_Attributes_Args* args) {
 
 Status Event_Destroy(PJRT_Event_Destroy_Args* args) {
   HEKLA_REQUIRE(args, PJRT_Event_Destroy_Args, event);
+  HEKLA_KEEP_IF_INHERITED(args->event);
   delete args->event;
   return ok_status();
 }
@@ -101,6 +121,9 @@ Status Event_Await(PJRT_Event_Await_Args* args) {
   HEKLA_REQUIRE_HANDLE(args, event);
   // The handle may be destroyed by another thread as soon as the event is done.
   const CompletionRef completion = args->event->completion;
+  if (args->event->state != nullptr && !completion->is_done()) {
+    HEKLA_RETURN_IF_ERROR(args->event->state->check_process());
+  }
   return completion->await();
 }
 
@@ -117,12 +140,18 @@ Status Event_OnReady(PJRT_Event_OnReady_Args* args) {
   }
   // The client's thread calls back: the one that completes has a device to serve.
   const StateRef state = args->event->state;
+  if (state != nullptr && state->is_inherited()) {
+    callback(to_error(state->check_process()), user_arg);
+    return ok_status();
+  }
   completion->on_done([callback, user_arg, state](const Status& status) {
-    if (state == nullptr) {
-      callback(to_error(status), user_arg);
-    } else {
+    const Status posted = status_of_work([&] {
+      if (state == nullptr) return cancelled("no thread calls back for this event");
       state->callbacks.post([callback, user_arg, status] { callback(to_error(status), user_arg); });
-    }
+      return ok_status();
+    });
+    // Where there is no such thread, or no memory for the job, this one does it.
+    if (!posted.ok()) callback(to_error(status), user_arg);
   });
   return ok_status();
 }
@@ -136,14 +165,12 @@ Status Event_Create(PJRT_Event_Create_Args* args) {
 Status Event_Set(PJRT_Event_Set_Args* args) {
   HEKLA_REQUIRE(args, PJRT_Event_Set_Args, error_message_size);
   HEKLA_REQUIRE_HANDLE(args, event);
-  Status status;
-  if (args->error_code != PJRT_Error_Code_OK) {
-    status = Status(static_cast<StatusCode>(args->error_code),
-                    args->error_message == nullptr
-                        ? std::string()
-                        : std::string(args->error_message, args->error_message_size));
+  // A callback may destroy the event.
+  const CompletionRef completion = args->event->completion;
+  if (completion->complete(
+          status_of(args->error_code, args->error_message, args->error_message_size))) {
+    return ok_status();
   }
-  if (args->event->completion->complete(std::move(status))) return ok_status();
   return failed_precondition("PJRT_Event_Set: the event was set before");
 }
 
@@ -151,13 +178,18 @@ Status Event_Set(PJRT_Event_Set_Args* args) {
 
 Status status_of(PJRT_Error_Code code, const char* message, size_t size) {
   if (code == PJRT_Error_Code_OK) return ok_status();
-  return Status(static_cast<StatusCode>(code),
-                message == nullptr ? std::string() : std::string(message, size));
+  std::string words = message == nullptr ? std::string() : std::string(message, size);
+  if (code > PJRT_Error_Code_OK && code <= PJRT_Error_Code_UNAUTHENTICATED) {
+    return Status(static_cast<StatusCode>(code), std::move(words));
+  }
+  return Status(StatusCode::kUnknown,
+                fmt::format("error code {}: {}", static_cast<int>(code), words));
 }
 
-PJRT_Error* to_error(Status status) {
+PJRT_Error* to_error(Status status) noexcept {
   if (status.ok()) return nullptr;
-  auto* error = new ErrorObject;
+  auto* error = new (std::nothrow) ErrorObject;
+  if (error == nullptr) return &out_of_memory();
   error->vtable = &kErrorTable;
   error->status = std::move(status);
   return error;
@@ -196,6 +228,7 @@ void NamedValues::add(std::string name, OptionValue value) {
 }
 
 void add_error_and_event_slots(PJRT_Api& api) {
+  static_cast<void>(out_of_memory());
   api.PJRT_Error_Destroy = Error_Destroy;
   api.PJRT_Error_Message = Error_Message;
   api.PJRT_Error_GetCode = Slot<Error_GetCode>::call;

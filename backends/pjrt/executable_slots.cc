@@ -19,8 +19,7 @@ namespace {
 
 Result<std::string_view> program_code(const PJRT_Program* program) {
   if (program == nullptr) return invalid_argument("no program");
-  const std::string_view format(program->format == nullptr ? "" : program->format,
-                                program->format == nullptr ? 0 : program->format_size);
+  const std::string_view format = text_of(program->format, program->format_size);
   const bool is_hlo = format == "hlo" || format == "hlo_with_config";
   if (format != "mlir" && !is_hlo) return invalid_argument("Unknown program format '{}'.", format);
   if (program->code == nullptr) return invalid_argument("the program has no code");
@@ -28,6 +27,12 @@ Result<std::string_view> program_code(const PJRT_Program* program) {
   if (!is_hlo) return code;
   HEKLA_ASSIGN_OR_RETURN(const std::string_view module, hlo::module_of(code));
   return module;
+}
+
+// Of a call's serialized compile options.
+Result<std::string_view> options_bytes(const char* bytes, size_t size) {
+  if (bytes == nullptr && size > 0) return invalid_argument("{} bytes of options at null", size);
+  return text_of(bytes, size);
 }
 
 // Device ids in row-major order of replica and partition.
@@ -193,8 +198,10 @@ Status Client_Compile(PJRT_Client_Compile_Args* args) {
   HEKLA_REQUIRE(args, PJRT_Client_Compile_Args, executable);
   args->executable = nullptr;
   HEKLA_REQUIRE_HANDLE(args, client);
+  HEKLA_RETURN_IF_ERROR(args->client->state->check_process());
   HEKLA_ASSIGN_OR_RETURN(std::string_view code, program_code(args->program));
-  const std::string_view options(args->compile_options, args->compile_options_size);
+  HEKLA_ASSIGN_OR_RETURN(const std::string_view options,
+                         options_bytes(args->compile_options, args->compile_options_size));
   HEKLA_ASSIGN_OR_RETURN(auto loaded,
                          compile(args->client->state, [&] { return make_program(code, options); }));
   args->executable = loaded.release();
@@ -206,8 +213,9 @@ Status Compile(PJRT_Compile_Args* args) {
   args->executable = nullptr;
   HEKLA_REQUIRE_HANDLE(args, topology);
   HEKLA_ASSIGN_OR_RETURN(std::string_view code, program_code(args->program));
-  HEKLA_ASSIGN_OR_RETURN(std::shared_ptr<Program> program,
-                         make_program(code, {args->compile_options, args->compile_options_size}));
+  HEKLA_ASSIGN_OR_RETURN(const std::string_view options,
+                         options_bytes(args->compile_options, args->compile_options_size));
+  HEKLA_ASSIGN_OR_RETURN(std::shared_ptr<Program> program, make_program(code, options));
   args->executable = new PJRT_Executable{std::move(program)};
   return ok_status();
 }
@@ -217,6 +225,7 @@ Status Client_Load(PJRT_Client_Load_Args* args) {
   args->loaded_executable = nullptr;
   HEKLA_REQUIRE_HANDLE(args, client);
   HEKLA_REQUIRE_HANDLE(args, executable);
+  HEKLA_RETURN_IF_ERROR(args->client->state->check_process());
   const Program& from = *args->executable->program;
   std::string_view options = from.options;
   if (args->compile_options != nullptr && args->compile_options_size > 0) {
@@ -241,6 +250,7 @@ Status Executable_Destroy(PJRT_Executable_Destroy_Args* args) {
 
 Status LoadedExecutable_Destroy(PJRT_LoadedExecutable_Destroy_Args* args) {
   HEKLA_REQUIRE(args, PJRT_LoadedExecutable_Destroy_Args, executable);
+  HEKLA_KEEP_IF_INHERITED(args->executable);
   delete args->executable;
   return ok_status();
 }
@@ -287,8 +297,10 @@ Status LoadedExecutable_AddressableDeviceLogicalIds(
 Status LoadedExecutable_Delete(PJRT_LoadedExecutable_Delete_Args* args) {
   HEKLA_REQUIRE(args, PJRT_LoadedExecutable_Delete_Args, executable);
   HEKLA_REQUIRE_HANDLE(args, executable);
+  HEKLA_KEEP_IF_INHERITED(args->executable);
+  std::shared_ptr<BackendExecutable> freed;  // outside of the lock
   std::lock_guard lock(args->executable->mutex);
-  args->executable->executable = nullptr;  // running launches hold their own reference
+  freed.swap(args->executable->executable);  // running launches hold their own reference
   return ok_status();
 }
 
@@ -490,6 +502,7 @@ Status Executable_DeserializeAndLoad(PJRT_Executable_DeserializeAndLoad_Args* ar
   args->loaded_executable = nullptr;
   HEKLA_REQUIRE_HANDLE(args, client);
   HEKLA_REQUIRE_HANDLE(args, serialized_executable);
+  HEKLA_RETURN_IF_ERROR(args->client->state->check_process());
   const std::string_view bytes(args->serialized_executable, args->serialized_executable_size);
   std::string_view options;
   using Args = PJRT_Executable_DeserializeAndLoad_Args;

@@ -10,8 +10,6 @@
 
 #include "backends/pjrt/abi.h"
 
-// Carries a client's data through a launch; nothing here reads any.
-
 namespace hekla::pjrt {
 namespace {
 
@@ -63,12 +61,14 @@ Status check_donations(const Program& program, PJRT_Buffer* const* arguments,
   std::sort(uses.begin(), uses.end());
   // The clash that a walk over the arguments meets first.
   size_t first = count, second = count;
-  for (size_t begin = 0, u = 0; u < count; ++u) {
-    if (uses[u].first != uses[begin].first) begin = u;
-    if (u == begin || uses[u].second >= second) continue;
-    if (is_donated[uses[begin].second] || is_donated[uses[u].second]) {
-      first = uses[begin].second;
-      second = uses[u].second;
+  for (size_t first_use = 0, use = 0; use < count; ++use) {
+    if (uses[use].first != uses[first_use].first) first_use = use;
+    const size_t earlier = uses[first_use].second;
+    const size_t later = uses[use].second;
+    if (use == first_use || later >= second) continue;
+    if (is_donated[earlier] || is_donated[later]) {
+      first = earlier;
+      second = later;
     }
   }
   if (second == count) return ok_status();
@@ -85,10 +85,11 @@ Status check_donations(const Program& program, PJRT_Buffer* const* arguments,
 }
 
 // Donated buffers let go of their storage, so that the launch can be its only owner; a buffer that
-// somebody outside refers to keeps it. After an error give_back_inputs undoes what was done.
+// somebody outside refers to keeps it. TakenInputs undoes what was done.
 Status take_inputs(const Program& program, PJRT_Buffer* const* arguments,
                    const std::vector<bool>& is_donated, std::vector<LaunchInput>& inputs) {
   const size_t count = program.parameters.size();
+  // Once a buffer has let go nothing may fail before its storage is in the list.
   inputs.reserve(count);
   for (size_t i = 0; i < count; ++i) {
     PJRT_Buffer& buffer = *arguments[i];
@@ -105,12 +106,6 @@ Status take_inputs(const Program& program, PJRT_Buffer* const* arguments,
     }
   }
   return ok_status();
-}
-
-void give_back_inputs(std::vector<LaunchInput>& inputs, PJRT_Buffer* const* arguments) {
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    if (inputs[i].is_donated) give_back(*arguments[i], std::move(inputs[i].storage));
-  }
 }
 
 std::vector<bool> donation_mask(const Program& program, const PJRT_ExecuteOptions* options) {
@@ -144,42 +139,72 @@ struct Part {
   PJRT_Buffer* const* arguments = nullptr;
   std::vector<bool> is_donated;
   CompletionRef done;  // for buffers and events; the launch's own may come earlier
+  // What the caller gets. It is made before the launch, since afterwards nothing may fail.
+  std::vector<std::unique_ptr<PJRT_Buffer>> results;  // without their storage so far
+  std::unique_ptr<PJRT_Event> event;                  // null: none is asked for
 };
+
+// Gives what launches have taken back to the arguments, unless they are under way when it goes.
+class TakenInputs {
+ public:
+  TakenInputs(std::span<const Part> parts, std::span<Launch> launches)
+      : parts_(parts), launches_(launches) {}
+  TakenInputs(const TakenInputs&) = delete;
+  TakenInputs& operator=(const TakenInputs&) = delete;
+  ~TakenInputs() {
+    for (size_t p = 0; p < parts_.size() && !is_under_way_; ++p) {
+      std::vector<LaunchInput>& inputs = launches_[p].inputs;
+      for (size_t i = 0; i < inputs.size(); ++i) {
+        if (inputs[i].is_donated && inputs[i].storage != nullptr) {
+          give_back(*parts_[p].arguments[i], std::move(inputs[i].storage));
+        }
+      }
+    }
+  }
+  void set_under_way() { is_under_way_ = true; }
+
+ private:
+  const std::span<const Part> parts_;
+  const std::span<Launch> launches_;
+  bool is_under_way_ = false;
+};
+
+// Whether the call is for one of the executable's devices, or another one, which it names.
+bool names_its_device(const PJRT_LoadedExecutable_Execute_Args& args) {
+  return HEKLA_COVERS(&args, PJRT_LoadedExecutable_Execute_Args, execute_device) &&
+         args.execute_device != nullptr;
+}
 
 // The devices to run on, with their arguments; refuses what does not fit the program.
 Result<std::vector<Part>> parts_of(const PJRT_LoadedExecutable& executable,
                                    const PJRT_LoadedExecutable_Execute_Args& args) {
   const Program& program = *executable.program;
-  PJRT_Device* only = HEKLA_COVERS(&args, PJRT_LoadedExecutable_Execute_Args, execute_device)
-                          ? args.execute_device
-                          : nullptr;
-  const size_t expected = only != nullptr ? 1 : executable.devices.size();
+  PJRT_Device* const named = names_its_device(args) ? args.execute_device : nullptr;
+  const size_t expected = named != nullptr ? 1 : executable.devices.size();
   if (args.num_devices != expected) {
     return invalid_argument("{} runs on {} devices, arguments for {} were given", program.name,
                             expected, args.num_devices);
   }
-  if (only != nullptr) {
-    if (only->state != executable.state.get()) return of_another_client("device of the launch");
-    HEKLA_RETURN_IF_ERROR(local_index_of(*only).status());
-    const bool is_its_own = std::ranges::find(executable.devices, only) != executable.devices.end();
+  // Where a device of another place runs the program, it is as the first one.
+  size_t named_place = 0;
+  if (named != nullptr) {
+    if (named->state != executable.state.get()) return of_another_client("device of the launch");
+    HEKLA_RETURN_IF_ERROR(local_index_of(*named).status());
+    const auto found = std::ranges::find(executable.devices, named);
+    const bool is_its_own = found != executable.devices.end();
     if (program.partitioned.has_collectives && !is_its_own) {
       return invalid_argument("{} has collectives, and {} is none of its {} devices", program.name,
-                              only->description->debug_string, executable.device_ids.size());
+                              named->description->debug_string, executable.device_ids.size());
     }
+    if (is_its_own) named_place = static_cast<size_t>(found - executable.devices.begin());
   }
   if (args.num_args > 0) HEKLA_REQUIRE_HANDLE(&args, argument_lists);
   if (!program.results.empty()) HEKLA_REQUIRE_HANDLE(&args, output_lists);
   std::vector<Part> parts(expected);
   for (size_t d = 0; d < expected; ++d) {
     Part& part = parts[d];
-    size_t at = d;
-    if (only != nullptr) {
-      const auto it = std::find(executable.devices.begin(), executable.devices.end(), only);
-      at =
-          it == executable.devices.end() ? 0 : static_cast<size_t>(it - executable.devices.begin());
-    }
-    part.device = only != nullptr ? only : executable.devices[d];
-    part.logical = executable.logical_ids[at];
+    part.device = named != nullptr ? named : executable.devices[d];
+    part.logical = executable.logical_ids[named != nullptr ? named_place : d];
     part.arguments = args.num_args > 0 ? args.argument_lists[d] : nullptr;
     const bool has_all = (args.num_args == 0 || part.arguments != nullptr) &&
                          (program.results.empty() || args.output_lists[d] != nullptr);
@@ -197,10 +222,10 @@ Result<std::vector<Part>> parts_of(const PJRT_LoadedExecutable& executable,
 // For a launch of all of the executable's devices, or of one of those that meet in the program;
 // null: the launch has nothing to do with others.
 Result<GangRef> gang_of(PJRT_LoadedExecutable& executable, const std::vector<Part>& parts,
-                        bool is_of_one_device) {
+                        bool is_alone) {
   if (executable.gang_names == nullptr) return GangRef();
   ClientState& state = *executable.state;
-  if (!is_of_one_device) return std::make_shared<Gang>(state.gang, executable.gang_names);
+  if (!is_alone) return std::make_shared<Gang>(state.gang, executable.gang_names);
   const Program& program = *executable.program;
   if (!program.partitioned.has_collectives) return GangRef();
   const int64_t replicas = program.parsed_options.replica_count;
@@ -218,8 +243,8 @@ Result<GangRef> gang_of(PJRT_LoadedExecutable& executable, const std::vector<Par
     communicator = known;
   }
   const PJRT_LogicalDeviceIds& logical = parts.front().logical;
-  const int64_t device = logical.replica * partitions + logical.partition;
-  return communicator->gang_for(static_cast<size_t>(device), executable.gang_names);
+  const int64_t number = logical.replica * partitions + logical.partition;
+  return communicator->gang_for(static_cast<size_t>(number), executable.gang_names);
 }
 
 // What a gang's launch ends with for its buffers and events: the first error of any of them, which
@@ -233,17 +258,40 @@ CompletionRef in_gang(const GangRef& gang, const Launch& launch, const PJRT_Devi
   return done;
 }
 
-// All or none: after an error no buffer has given anything up.
-Status launch_parts(PJRT_LoadedExecutable& executable, BackendExecutable& code, int64_t launch_id,
-                    const GangRef& gang, std::vector<Part>& parts, std::span<Launch> launches,
-                    bool& is_counted) {
+// All that the caller gets but the storage of results.
+void make_answer(const PJRT_LoadedExecutable& executable, bool wants_event, Part& part) {
+  for (const ArrayInfo& result : executable.program->results) {
+    auto& buffer = part.results.emplace_back(
+        make_buffer(executable.state, memory_of_kind(part.device, result.memory_kind), part.device,
+                    result.dtype, result.dims, nullptr, part.done, result.order));
+    buffer->bounded = result.bounded;
+    buffer->sizes.resize(result.bounded.size());
+  }
+  if (wants_event) part.event.reset(make_event(part.done, executable.state));
+}
+
+// Sizes of bounded dimensions are behind all other outputs. Cannot fail.
+void give_answer(Part& part, std::vector<StorageRef>& outputs, PJRT_Buffer** results) {
+  size_t size = part.results.size();
+  for (size_t o = 0; o < part.results.size(); ++o) {
+    PJRT_Buffer* const buffer = part.results[o].release();
+    buffer->storage = std::move(outputs[o]);
+    for (StorageRef& one : buffer->sizes) one = std::move(outputs[size++]);
+    results[o] = buffer;
+  }
+}
+
+// All or none: after an error, or an exception, no buffer has given anything up.
+Status launch_parts(PJRT_LoadedExecutable& executable,
+                    const std::shared_ptr<BackendExecutable>& code, int64_t launch_id,
+                    bool wants_events, const GangRef& gang, std::vector<Part>& parts,
+                    std::span<Launch> launches, bool& is_counted) {
   const Program& program = *executable.program;
   const uint32_t number = executable.launches++;
-  Status status;
-  size_t taken = 0;
-  for (; taken < parts.size() && status.ok(); ++taken) {
-    Part& part = parts[taken];
-    Launch& launch = launches[taken];
+  TakenInputs taken(parts, launches);
+  for (size_t p = 0; p < parts.size(); ++p) {
+    Part& part = parts[p];
+    Launch& launch = launches[p];
     launch.device = part.device->local_index;
     launch.collectives = part.device->collectives;
     launch.info.device_ordinal = part.device->local_index;
@@ -254,25 +302,26 @@ Status launch_parts(PJRT_LoadedExecutable& executable, BackendExecutable& code, 
     launch.gang = gang;
     launch.done = Completion::make();
     part.done = gang == nullptr ? launch.done : in_gang(gang, launch, *part.device);
-    status = take_inputs(program, part.arguments, part.is_donated, launch.inputs);
+    // The launch runs on although the executable may be deleted meanwhile.
+    part.done->on_done([code](const Status&) {});
+    make_answer(executable, wants_events, part);
+    HEKLA_RETURN_IF_ERROR(take_inputs(program, part.arguments, part.is_donated, launch.inputs));
   }
-  if (status.ok()) {
-    // All processes number gangs that meet, and their devices take them in that order.
-    const bool has_peers = gang != nullptr && executable.gang_program != nullptr;
-    const bool is_of_one_device = gang != nullptr && gang->whole() != nullptr;
-    std::unique_lock lock(executable.state->gang_mutex, std::defer_lock);
-    if (has_peers) lock.lock();
-    if (has_peers && !is_of_one_device) {
+  // All processes number gangs that meet, and their devices take them in that order.
+  const bool has_peers = gang != nullptr && executable.gang_program != nullptr;
+  const bool is_part_of_gang = gang != nullptr && gang->whole() != nullptr;
+  std::unique_lock lock(executable.state->gang_mutex, std::defer_lock);
+  if (has_peers) lock.lock();
+  const Status status = status_of_work([&] {
+    if (has_peers && !is_part_of_gang) {
       executable.state->network->begin(gang, executable.gang_program);
       is_counted = true;
     }
-    status = code.launch(launches);
-    // Others have it in their count of launches, or wait for its collectives.
-    if ((has_peers || is_of_one_device) && !status.ok()) gang->abort(status);
-  }
-  if (!status.ok()) {
-    for (size_t i = 0; i < taken; ++i) give_back_inputs(launches[i].inputs, parts[i].arguments);
-  }
+    return code->launch(launches);
+  });
+  // Others have it in their count of launches, or wait for its collectives.
+  if ((has_peers || is_part_of_gang) && !status.ok()) gang->abort(status);
+  if (status.ok()) taken.set_under_way();
   return status;
 }
 
@@ -318,11 +367,6 @@ ffi::LaunchInfo launch_info(const PJRT_ExecuteOptions* options) {
   return info;
 }
 
-bool is_of_one_device(const PJRT_LoadedExecutable_Execute_Args& args) {
-  return HEKLA_COVERS(&args, PJRT_LoadedExecutable_Execute_Args, execute_device) &&
-         args.execute_device != nullptr;
-}
-
 // A launch that other processes have, or will have, in their count: it takes its place here too,
 // and ends there with what this process says of it.
 void refuse_among_peers(PJRT_LoadedExecutable& executable, const Status& why) {
@@ -345,13 +389,14 @@ Status execute(PJRT_LoadedExecutable_Execute_Args* args, bool& is_counted) {
   }
   if (code == nullptr) return invalid_argument("the executable {} was deleted", program.name);
   const PJRT_ExecuteOptions* options = args->options;
+  if (options != nullptr) HEKLA_REQUIRE(options, PJRT_ExecuteOptions, launch_id);
   if (args->num_args != program.parameters.size()) {
     return invalid_argument("{} takes {} arguments, {} were given", program.name,
                             program.parameters.size(), args->num_args);
   }
   HEKLA_ASSIGN_OR_RETURN(std::vector<Part> parts, parts_of(executable, *args));
   const int64_t launch_id = options == nullptr ? 0 : options->launch_id;
-  const bool is_alone = is_of_one_device(*args);
+  const bool is_alone = names_its_device(*args);
   HEKLA_ASSIGN_OR_RETURN(const GangRef gang, gang_of(executable, parts, is_alone));
   const ffi::LaunchInfo info = launch_info(options);
   TraceDetailRef trace;
@@ -367,46 +412,38 @@ Status execute(PJRT_LoadedExecutable_Execute_Args* args, bool& is_counted) {
     launches[d].info = info;
     launches[d].trace = trace;
   }
-  HEKLA_RETURN_IF_ERROR(
-      launch_parts(executable, *code, launch_id, gang, parts, launches, is_counted));
-  if (gang != nullptr && program.partitioned.has_collectives && !is_alone) {
-    executable.state->gang_inputs.watch(gang, missing_inputs(program, parts));
-  }
+  HEKLA_RETURN_IF_ERROR(launch_parts(executable, code, launch_id,
+                                     args->device_complete_events != nullptr, gang, parts, launches,
+                                     is_counted));
   for (size_t d = 0; d < parts.size(); ++d) {
-    // The launch runs on although the executable may be deleted meanwhile.
-    parts[d].done->on_done([code](const Status&) {});
-    size_t size = program.results.size();  // of a bounded dimension: behind all others
-    for (size_t o = 0; o < program.results.size(); ++o) {
-      const ArrayInfo& result = program.results[o];
-      args->output_lists[d][o] =
-          make_buffer(executable.state, memory_of_kind(parts[d].device, result.memory_kind),
-                      parts[d].device, result.dtype, result.dims, std::move(launches[d].outputs[o]),
-                      parts[d].done, result.order);
-      args->output_lists[d][o]->bounded = result.bounded;
-      for (size_t b = 0; b < result.bounded.size(); ++b) {
-        args->output_lists[d][o]->sizes.push_back(std::move(launches[d].outputs[size++]));
-      }
-    }
-    if (args->device_complete_events != nullptr) {
-      args->device_complete_events[d] = make_event(parts[d].done, executable.state);
-    }
+    give_answer(parts[d], launches[d].outputs,
+                program.results.empty() ? nullptr : args->output_lists[d]);
+    if (parts[d].event != nullptr) args->device_complete_events[d] = parts[d].event.release();
   }
-  if (program.partitioned.host_channels.any()) wait_briefly(executable.brief, parts);
-  if (span.is_on()) {
-    span.end(std::make_shared<const TraceDetail>(TraceDetail{"launch " + program.name, {}}),
-             {{"run_id", info.run_id}, {"devices", static_cast<int64_t>(parts.size())}});
-  }
+  // What only watches a launch must not take back that it is under way.
+  static_cast<void>(status_of_work([&] {
+    if (gang != nullptr && program.partitioned.has_collectives && !is_alone) {
+      executable.state->gang_inputs.watch(gang, missing_inputs(program, parts));
+    }
+    if (program.partitioned.host_channels.any()) wait_briefly(executable.brief, parts);
+    if (span.is_on()) {
+      span.end(std::make_shared<const TraceDetail>(TraceDetail{"launch " + program.name, {}}),
+               {{"run_id", info.run_id}, {"devices", static_cast<int64_t>(parts.size())}});
+    }
+    return ok_status();
+  }));
   return ok_status();
 }
 
 Status LoadedExecutable_Execute(PJRT_LoadedExecutable_Execute_Args* args) {
   HEKLA_REQUIRE(args, PJRT_LoadedExecutable_Execute_Args, device_complete_events);
   HEKLA_REQUIRE_HANDLE(args, executable);
-  bool is_counted = false;
-  Status status = execute(args, is_counted);
   PJRT_LoadedExecutable& executable = *args->executable;
+  HEKLA_RETURN_IF_ERROR(executable.state->check_process());
+  bool is_counted = false;
+  const Status status = status_of_work([&] { return execute(args, is_counted); });
   if (!status.ok() && !is_counted && executable.gang_program != nullptr &&
-      !is_of_one_device(*args)) {
+      !names_its_device(*args)) {
     refuse_among_peers(executable, status);
   }
   return status;

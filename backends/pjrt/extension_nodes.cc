@@ -6,7 +6,8 @@
 namespace hekla::pjrt {
 namespace {
 
-PJRT_Layouts_MemoryLayout* make_layout(size_t rank, const Order& order = {}) {
+Result<PJRT_Layouts_MemoryLayout*> make_layout(size_t rank, const Order& order = {}) {
+  HEKLA_RETURN_IF_ERROR(check_rank(rank));
   return new PJRT_Layouts_MemoryLayout{layout_text(order, rank)};
 }
 
@@ -30,20 +31,20 @@ Status MemoryLayout_Serialize(PJRT_Layouts_MemoryLayout_Serialize_Args* args) {
 
 Status Client_GetDefaultLayout(PJRT_Layouts_PJRT_Client_GetDefaultLayout_Args* args) {
   HEKLA_REQUIRE(args, PJRT_Layouts_PJRT_Client_GetDefaultLayout_Args, layout);
-  args->layout = make_layout(args->num_dims);
+  HEKLA_ASSIGN_OR_RETURN(args->layout, make_layout(args->num_dims));
   return ok_status();
 }
 
 Status Topology_GetDefaultLayout(PJRT_Layouts_PJRT_Topology_GetDefaultLayout_Args* args) {
   HEKLA_REQUIRE(args, PJRT_Layouts_PJRT_Topology_GetDefaultLayout_Args, layout);
-  args->layout = make_layout(args->num_dims);
+  HEKLA_ASSIGN_OR_RETURN(args->layout, make_layout(args->num_dims));
   return ok_status();
 }
 
 Status Buffer_MemoryLayout(PJRT_Layouts_PJRT_Buffer_MemoryLayout_Args* args) {
   HEKLA_REQUIRE(args, PJRT_Layouts_PJRT_Buffer_MemoryLayout_Args, layout);
   HEKLA_REQUIRE_HANDLE(args, buffer);
-  args->layout = make_layout(args->buffer->dims.size(), args->buffer->order);
+  HEKLA_ASSIGN_OR_RETURN(args->layout, make_layout(args->buffer->dims.size(), args->buffer->order));
   return ok_status();
 }
 

@@ -9,10 +9,6 @@
 namespace hekla::pjrt {
 namespace {
 
-std::string_view text_of(const char* text, size_t size) {
-  return text == nullptr ? std::string_view() : std::string_view(text, size);
-}
-
 template <typename Function>
 Function* function_at(void* address) {
   return reinterpret_cast<Function*>(address);

@@ -3,6 +3,9 @@
 //
 // A client's devices, memories and callback thread live in ClientState, which buffers, events and
 // executables share, so that handles may be destroyed in any order.
+//
+// The child of a fork() has none of the client's threads: there all that would start work or wait
+// is refused (ClientState::check_process), and what is destroyed is left as it is.
 #pragma once
 
 #include <atomic>
@@ -25,6 +28,7 @@
 #include "backends/pjrt/processes.h"
 #include "plugin_api/pjrt_extensions.h"
 #include "runtime/base/async/brief_wait.h"
+#include "runtime/base/async/fork_mark.h"
 #include "runtime/base/async/serial_queue.h"
 
 namespace hekla::pjrt {
@@ -106,13 +110,18 @@ struct PJRT_TopologyDescription {
 namespace hekla::pjrt {
 
 struct ClientState {
-  ClientState() = default;
+  // Its end waits for its threads, and does nothing where they are those of a parent process.
+  static std::shared_ptr<ClientState> make();
   ClientState(const ClientState&) = delete;
   ClientState& operator=(const ClientState&) = delete;
   // The communicators first: launches that the backend waits for may wait for devices that are
   // never launched again.
   ~ClientState() { communicators.clear(); }
+  bool is_inherited() const { return made_in.is_inherited(); }
+  // FAILED_PRECONDITION: this process is a fork of the client's.
+  Status check_process() const;
 
+  const ForkMark made_in;
   std::mutex gang_mutex;  // held while a gang of several processes is numbered and enqueued
   ProcessOptions process;
   GangOptions gang;
@@ -130,6 +139,9 @@ struct ClientState {
   std::vector<std::unique_ptr<MemoryObject>> memories;
   std::vector<PJRT_Memory*> memory_pointers;
   SerialQueue callbacks{{.starts_now = true, .takes_signals = true}};
+
+ private:
+  ClientState() = default;
 };
 using StateRef = std::shared_ptr<ClientState>;
 

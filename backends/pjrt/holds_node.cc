@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The extension of holds: values of buffers for those who have no PJRT_Buffer.
-#include <unordered_set>
+#include <unordered_map>
 
 #include "backends/pjrt/abi.h"
 #include "plugin_api/hekla_holds.h"
@@ -24,15 +24,26 @@ namespace {
 
 thread_local bool is_on = false;
 
-std::mutex all_mutex;
-std::unordered_set<Hekla_Hold*>& all_holds() {  // guarded by all_mutex
-  static std::unordered_set<Hekla_Hold*> holds;
-  return holds;
+// Those that were not released. Whoever reads one keeps it: another thread may release it
+// meanwhile.
+using HoldRef = std::shared_ptr<Hekla_Hold>;
+struct AllHolds {
+  std::mutex mutex;
+  std::unordered_map<const Hekla_Hold*, HoldRef> holds;  // guarded by mutex
+};
+
+// Never destroyed: threads may still read when the process ends.
+AllHolds& all_holds() {
+  static auto* const made = new AllHolds;
+  return *made;
 }
 
-bool is_alive(Hekla_Hold* hold) {
-  const std::lock_guard lock(all_mutex);
-  return all_holds().count(hold) != 0;
+// Null: there is no such hold.
+HoldRef find_hold(const Hekla_Hold* address) {
+  AllHolds& all = all_holds();
+  const std::lock_guard lock(all.mutex);
+  const auto found = all.holds.find(address);
+  return found == all.holds.end() ? nullptr : found->second;
 }
 
 Status Holds_Switch(Hekla_Holds_Switch_Args* args) {
@@ -43,16 +54,18 @@ Status Holds_Switch(Hekla_Holds_Switch_Args* args) {
 
 Status Hold_Find(Hekla_Hold_Find_Args* args) {
   HEKLA_REQUIRE(args, Hekla_Hold_Find_Args, size_bytes);
-  auto* const hold = reinterpret_cast<Hekla_Hold*>(args->pointer);
-  args->hold = is_alive(hold) ? hold : nullptr;
-  args->size_bytes = args->hold == nullptr ? 0 : hold->size_bytes;
+  const HoldRef hold = find_hold(reinterpret_cast<const Hekla_Hold*>(args->pointer));
+  args->hold = hold.get();
+  args->size_bytes = hold == nullptr ? 0 : hold->size_bytes;
   return ok_status();
 }
 
 Status Hold_Read(Hekla_Hold_Read_Args* args) {
   HEKLA_REQUIRE(args, Hekla_Hold_Read_Args, into);
-  if (!is_alive(args->hold)) return invalid_argument("there is no such hold");
-  const Hekla_Hold& hold = *args->hold;
+  const HoldRef found = find_hold(args->hold);
+  if (found == nullptr) return invalid_argument("there is no such hold");
+  const Hekla_Hold& hold = *found;
+  if (hold.state != nullptr) HEKLA_RETURN_IF_ERROR(hold.state->check_process());
   if (args->offset < 0 || args->size_bytes < 0 || args->size_bytes > hold.size_bytes ||
       args->offset > hold.size_bytes - args->size_bytes) {
     return invalid_argument("bytes [{}, {} more) are not within the {} of the hold", args->offset,
@@ -68,11 +81,14 @@ Status Hold_Read(Hekla_Hold_Read_Args* args) {
 
 Status Hold_Release(Hekla_Hold_Release_Args* args) {
   HEKLA_REQUIRE(args, Hekla_Hold_Release_Args, hold);
-  {
-    const std::lock_guard lock(all_mutex);
-    if (all_holds().erase(args->hold) == 0) return invalid_argument("there is no such hold");
-  }
-  delete args->hold;
+  AllHolds& all = all_holds();
+  HoldRef released;  // outside of the lock
+  const std::lock_guard lock(all.mutex);
+  const auto found = all.holds.find(args->hold);
+  if (found == all.holds.end()) return invalid_argument("there is no such hold");
+  HEKLA_KEEP_IF_INHERITED(found->second);
+  released = std::move(found->second);
+  all.holds.erase(found);
   return ok_status();
 }
 
@@ -97,7 +113,7 @@ Result<uintptr_t> make_hold(PJRT_Buffer& buffer) {
     return unimplemented("values of an array with the layout {} are read through the client",
                          layout_text(buffer.order, buffer.dims.size()));
   }
-  auto hold = std::make_unique<Hekla_Hold>();
+  const HoldRef hold = std::make_shared<Hekla_Hold>();
   hold->state = buffer.state;
   hold->ready = buffer.ready;
   hold->size_bytes = buffer.size_bytes();
@@ -108,9 +124,10 @@ Result<uintptr_t> make_hold(PJRT_Buffer& buffer) {
     hold->storage = buffer.storage;
     ++hold->storage->holds;
   }
-  const std::lock_guard lock(all_mutex);
-  all_holds().insert(hold.get());
-  return reinterpret_cast<uintptr_t>(hold.release());
+  AllHolds& all = all_holds();
+  const std::lock_guard lock(all.mutex);
+  all.holds.emplace(hold.get(), hold);
+  return reinterpret_cast<uintptr_t>(hold.get());
 }
 
 }  // namespace hekla::pjrt

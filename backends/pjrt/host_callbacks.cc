@@ -164,11 +164,12 @@ Status Stream_AddChunk(PJRT_CopyToDeviceStream_AddChunk_Args* args) {
   const OwnedChunk chunk(*args->chunk);
   HEKLA_REQUIRE_HANDLE(args, stream);
   const std::shared_ptr<Incoming> incoming = args->stream->incoming;
+  std::unique_ptr<PJRT_Event> event(make_event(Completion::ready(), nullptr));
   {
     const std::lock_guard lock(incoming->meeting->mutex);
-    const auto size = static_cast<int64_t>((*chunk).size);
+    const size_t size = (*chunk).size;
     const int64_t left = incoming->total - incoming->filled;
-    if (size > left) {
+    if (size > static_cast<size_t>(left)) {
       return invalid_argument("a chunk of {} bytes for a stream that takes {} more of {}", size,
                               left, incoming->total);
     }
@@ -177,13 +178,13 @@ Status Stream_AddChunk(PJRT_CopyToDeviceStream_AddChunk_Args* args) {
     }
     if (size > 0) {
       if ((*chunk).data == nullptr) return invalid_argument("the chunk's data is null");
-      std::memcpy(incoming->to.data() + incoming->filled, (*chunk).data, (*chunk).size);
+      std::memcpy(incoming->to.data() + incoming->filled, (*chunk).data, size);
     }
-    incoming->filled += size;
+    incoming->filled += static_cast<int64_t>(size);
     incoming->has_chunk = true;
     incoming->meeting->changed.notify_all();
   }
-  args->transfer_complete = make_event(Completion::ready(), nullptr);
+  args->transfer_complete = event.release();
   return ok_status();
 }
 
@@ -207,6 +208,10 @@ Status Stream_CurrentBytes(PJRT_CopyToDeviceStream_CurrentBytes_Args* args) {
   const std::lock_guard lock(args->stream->incoming->meeting->mutex);
   args->current_bytes = args->stream->incoming->filled;
   return ok_status();
+}
+
+Status no_function(const char* what, size_t number) {
+  return invalid_argument("{} callback {} of the launch is null", what, number);
 }
 
 void sort_unique(std::vector<int64_t>& channels) {
@@ -237,13 +242,17 @@ Result<std::shared_ptr<HostTransfers>> make_host_transfers(const HostChannels& c
   if (!channels.any()) return std::shared_ptr<HostTransfers>();
   auto callbacks = std::make_shared<Callbacks>(std::move(gang));
   if (options != nullptr && options->send_callbacks != nullptr) {
+    const PJRT_SendCallbackInfo* const infos = options->send_callbacks[device];
     for (size_t i = 0; i < options->num_send_ops; ++i) {
-      callbacks->add(options->send_callbacks[device][i]);
+      if (infos == nullptr || infos[i].send_callback == nullptr) return no_function("send", i);
+      callbacks->add(infos[i]);
     }
   }
   if (options != nullptr && options->recv_callbacks != nullptr) {
+    const PJRT_RecvCallbackInfo* const infos = options->recv_callbacks[device];
     for (size_t i = 0; i < options->num_recv_ops; ++i) {
-      callbacks->add(options->recv_callbacks[device][i]);
+      if (infos == nullptr || infos[i].recv_callback == nullptr) return no_function("receive", i);
+      callbacks->add(infos[i]);
     }
   }
   for (const int64_t channel : channels.sends) {

@@ -26,8 +26,7 @@ Status Executable_Artefact(Hekla_Executable_Artefact_Args* args) {
   HEKLA_REQUIRE_HANDLE(args, executable);
   HEKLA_ASSIGN_OR_RETURN(const auto executable, living(args->executable));
   auto holder = std::make_unique<Hekla_Inspection_Holder>();
-  HEKLA_ASSIGN_OR_RETURN(holder->bytes,
-                         executable->artefact(std::string_view(args->form, args->form_size)));
+  HEKLA_ASSIGN_OR_RETURN(holder->bytes, executable->artefact(text_of(args->form, args->form_size)));
   args->bytes = holder->bytes.data();
   args->bytes_size = holder->bytes.size();
   args->holder = holder.release();

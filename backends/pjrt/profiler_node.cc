@@ -3,6 +3,7 @@
 // traces. Its callers leave struct sizes unset; their options say nothing of devices like these.
 #include <map>
 #include <mutex>
+#include <stdexcept>
 #include <utility>
 
 #include "backends/pjrt/abi.h"
@@ -91,9 +92,22 @@ void stop(TraceRecording& recording) {
   recording.stop();
 }
 
-void error_destroy(PLUGIN_Profiler_Error_Destroy_Args* args) { delete args->error; }
+// Made when the table is, since later there may be no memory for it.
+PLUGIN_Profiler_Error& out_of_memory_error() {
+  static auto* const made = new PLUGIN_Profiler_Error{"the profiler is out of host memory"};
+  return *made;
+}
+
+void error_destroy(PLUGIN_Profiler_Error_Destroy_Args* args) {
+  if (args->error != &out_of_memory_error()) delete args->error;
+}
 
 void error_message(PLUGIN_Profiler_Error_Message_Args* args) {
+  if (args->error == nullptr) {
+    args->message = "";
+    args->message_size = 0;
+    return;
+  }
   args->message = args->error->message.c_str();
   args->message_size = args->error->message.size();
 }
@@ -105,12 +119,24 @@ PLUGIN_Profiler_Error* error_code(PLUGIN_Profiler_Error_GetCode_Args* args) {
 
 // No exception passes.
 PLUGIN_Profiler_Error* guarded(const auto& work) {
-  try {
+  const Status status = status_of_work([&] {
     work();
-    return nullptr;
-  } catch (const std::exception& error) {
-    return new PLUGIN_Profiler_Error{fmt::format("the profiler failed: {}", error.what())};
+    return ok_status();
+  });
+  if (status.ok()) return nullptr;
+  try {
+    return new PLUGIN_Profiler_Error{fmt::format("the profiler failed: {}", status.message())};
+  } catch (const std::exception&) {
+    return &out_of_memory_error();
   }
+}
+
+// Of a call on a session.
+PLUGIN_Profiler_Error* guarded(PLUGIN_Profiler* profiler, const auto& work) {
+  return guarded([&] {
+    if (profiler == nullptr) throw std::invalid_argument("there is no session");
+    work();
+  });
 }
 
 PLUGIN_Profiler_Error* create(PLUGIN_Profiler_Create_Args* args) {
@@ -118,21 +144,20 @@ PLUGIN_Profiler_Error* create(PLUGIN_Profiler_Create_Args* args) {
 }
 
 PLUGIN_Profiler_Error* destroy(PLUGIN_Profiler_Destroy_Args* args) {
-  delete args->profiler;
-  return nullptr;
+  return guarded([&] { delete args->profiler; });
 }
 
 PLUGIN_Profiler_Error* start(PLUGIN_Profiler_Start_Args* args) {
-  return guarded([&] { args->profiler->recording.start(); });
+  return guarded(args->profiler, [&] { args->profiler->recording.start(); });
 }
 
 PLUGIN_Profiler_Error* stop(PLUGIN_Profiler_Stop_Args* args) {
-  return guarded([&] { stop(args->profiler->recording); });
+  return guarded(args->profiler, [&] { stop(args->profiler->recording); });
 }
 
 // Once for the bytes, or twice: some callers ask for the size first.
 PLUGIN_Profiler_Error* collect_data(PLUGIN_Profiler_CollectData_Args* args) {
-  return guarded([&] {
+  return guarded(args->profiler, [&] {
     PLUGIN_Profiler& profiler = *args->profiler;
     stop(profiler.recording);
     profiler.collected = xspace(profiler.recording,
@@ -168,7 +193,10 @@ PJRT_Profiler_Extension profiler_node = {
 
 }  // namespace
 
-PJRT_Extension_Base* profiler_extension() { return &profiler_node.base; }
+PJRT_Extension_Base* profiler_extension() {
+  static_cast<void>(out_of_memory_error());
+  return &profiler_node.base;
+}
 
 void set_traced_name(int local_index, const std::string& name) {
   DeviceNames& all = device_names();

@@ -37,6 +37,7 @@ Result<std::vector<ArrayInfo>> describe(const std::vector<ir::Type>& types,
         for (const BoundedDim& one : bounded) info.bounded.push_back(one.dim);
         info.dtype = leaf.dtype();
         info.dims = at_its_bounds(leaf).dims();
+        HEKLA_RETURN_IF_ERROR(check_rank(info.dims.size()));
         HEKLA_RETURN_IF_ERROR(checked_bytes(info.dtype, info.dims).status());
       }
       if (i < attributes.size()) {

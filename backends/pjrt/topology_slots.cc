@@ -55,15 +55,13 @@ PJRT_TopologyDescription* release(std::shared_ptr<PJRT_TopologyDescription> topo
 Status TopologyDescription_Create(PJRT_TopologyDescription_Create_Args* args) {
   HEKLA_REQUIRE(args, PJRT_TopologyDescription_Create_Args, topology);
   args->topology = nullptr;
-  Options options;
-  for (size_t i = 0; i < args->num_options; ++i) {
-    const PJRT_NamedValue& value = args->create_options[i];
-    if (value.type != PJRT_NamedValue_kInt64) {
-      return invalid_argument("a topology takes integer options only");
+  HEKLA_ASSIGN_OR_RETURN(Options options, read_options(args->create_options, args->num_options));
+  for (const auto& [name, value] : options) {
+    if (!std::holds_alternative<int64_t>(value)) {
+      return invalid_argument("a topology takes integer options only, {} is none", name);
     }
-    options.emplace_back(std::string(value.name, value.name_size), value.int64_value);
   }
-  HEKLA_ASSIGN_OR_RETURN(auto topology, topology_of_options(options));
+  HEKLA_ASSIGN_OR_RETURN(auto topology, topology_of_options(std::move(options)));
   args->topology = release(std::move(topology));
   return ok_status();
 }

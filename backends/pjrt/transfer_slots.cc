@@ -44,6 +44,7 @@ constexpr const char* kFromHost = "host to device";
 Status Client_BufferFromHostBuffer(PJRT_Client_BufferFromHostBuffer_Args* args) {
   HEKLA_REQUIRE(args, PJRT_Client_BufferFromHostBuffer_Args, buffer);
   HEKLA_REQUIRE_HANDLE(args, client);
+  HEKLA_RETURN_IF_ERROR(args->client->state->check_process());
   HEKLA_ASSIGN_OR_RETURN(DType dtype, to_dtype(args->type));
   if (dtype == DType::kInvalid) return invalid_argument("tokens have no host data");
   HEKLA_RETURN_IF_ERROR(check_shape(dtype, args->dims, args->num_dims));
@@ -64,7 +65,10 @@ Status Client_BufferFromHostBuffer(PJRT_Client_BufferFromHostBuffer_Args* args) 
                               static_cast<int>(args->host_buffer_semantics));
   }
   std::vector<int64_t> strides;
-  if (args->byte_strides != nullptr && args->num_byte_strides > 0) {
+  if (args->byte_strides == nullptr && args->num_byte_strides > 0) {
+    return invalid_argument("{} strides at null", args->num_byte_strides);
+  }
+  if (args->num_byte_strides > 0) {
     if (args->num_byte_strides != args->num_dims) {
       return invalid_argument("{} strides for rank {}", args->num_byte_strides, args->num_dims);
     }
@@ -81,32 +85,37 @@ Status Client_BufferFromHostBuffer(PJRT_Client_BufferFromHostBuffer_Args* args) 
       state->backend->allocate(target.first->local_index, target.second->kind_index, bytes));
   CompletionRef done = Completion::make();
   const bool is_dense = strides == dense_strides(dtype, dims_there) && !is_narrow_integer(dtype);
-  if (bytes == 0) {
-    done->complete(ok_status());
-  } else if (is_dense) {
-    show_transfer(*target.first, kFromHost, bytes, done);
-    state->backend->copy_from_host(args->data, storage, 0, bytes, done);
-  } else {
+  const void* source = args->data;
+  if (!is_dense && bytes > 0) {
     auto dense = std::make_shared<std::vector<std::byte>>(static_cast<size_t>(bytes));
     gather_strided(static_cast<const std::byte*>(args->data), strides, dims_there,
                    dtype_bytes(dtype), dense->data());
     extend_narrow_integers(dtype, *dense);
+    source = dense->data();
     done->on_done([dense](const Status&) {});  // keeps the bytes until then
-    show_transfer(*target.first, kFromHost, bytes, done);
-    state->backend->copy_from_host(dense->data(), storage, 0, bytes, done);
   }
   // The host's bytes are free once they were read; an error of the transfer is the buffer's.
-  CompletionRef released = Completion::ready();
-  if (is_dense &&
-      args->host_buffer_semantics == PJRT_HostBufferSemantics_kImmutableOnlyDuringCall) {
-    static_cast<void>(done->await());
-  } else if (is_dense && !done->is_done()) {
-    released = Completion::make();
+  const bool is_read_in_call =
+      !is_dense || args->host_buffer_semantics == PJRT_HostBufferSemantics_kImmutableOnlyDuringCall;
+  CompletionRef released = is_read_in_call ? Completion::ready() : Completion::make();
+  if (!is_read_in_call) {
     done->on_done([released](const Status&) { released->complete(ok_status()); });
   }
-  args->done_with_host_buffer = make_event(std::move(released), state);
-  args->buffer = make_buffer(state, target.second, target.first, dtype, dims, std::move(storage),
-                             std::move(done), std::move(order));
+  // All that may fail comes before the copy: after an error the caller may free the bytes.
+  std::unique_ptr<PJRT_Event> event(make_event(std::move(released), state));
+  std::unique_ptr<PJRT_Buffer> buffer(make_buffer(state, target.second, target.first, dtype, dims,
+                                                  storage, done, std::move(order)));
+  if (bytes == 0) {
+    done->complete(ok_status());
+  } else {
+    begin_or_fail(done, [&] {
+      show_transfer(*target.first, kFromHost, bytes, done);
+      state->backend->copy_from_host(source, storage, 0, bytes, done);
+    });
+  }
+  if (is_dense && is_read_in_call) static_cast<void>(done->await());
+  args->done_with_host_buffer = event.release();
+  args->buffer = buffer.release();
   return ok_status();
 }
 
@@ -132,6 +141,7 @@ Result<BufferShape> shape_of(const Args& args) {
 Status Client_CreateUninitializedBuffer(PJRT_Client_CreateUninitializedBuffer_Args* args) {
   HEKLA_REQUIRE(args, PJRT_Client_CreateUninitializedBuffer_Args, buffer);
   HEKLA_REQUIRE_HANDLE(args, client);
+  HEKLA_RETURN_IF_ERROR(args->client->state->check_process());
   HEKLA_ASSIGN_OR_RETURN(const BufferShape shape, shape_of(*args));
   HEKLA_ASSIGN_OR_RETURN(auto target, target_of(args->client, args->device, args->memory));
   HEKLA_ASSIGN_OR_RETURN(StorageRef storage,
@@ -166,12 +176,13 @@ Status Client_CreateErrorBuffer(PJRT_Client_CreateErrorBuffer_Args* args) {
 Status Client_CreateAliasBuffer(PJRT_Client_CreateAliasBuffer_Args* args) {
   HEKLA_REQUIRE(args, PJRT_Client_CreateAliasBuffer_Args, fulfill_alias_buffer_cb);
   HEKLA_REQUIRE_HANDLE(args, client);
+  HEKLA_RETURN_IF_ERROR(args->client->state->check_process());
   HEKLA_ASSIGN_OR_RETURN(const BufferShape shape, shape_of(*args));
   HEKLA_ASSIGN_OR_RETURN(auto target, target_of(args->client, nullptr, args->memory));
   HEKLA_ASSIGN_OR_RETURN(StorageRef storage,
                          args->client->state->backend->allocate(
                              target.first->local_index, target.second->kind_index, shape.bytes));
-  auto* callback = new PJRT_FulfillAliasBufferCallback;
+  auto callback = std::make_unique<PJRT_FulfillAliasBufferCallback>();
   callback->state = args->client->state;
   callback->storage = storage;
   callback->dtype = shape.dtype;
@@ -180,51 +191,57 @@ Status Client_CreateAliasBuffer(PJRT_Client_CreateAliasBuffer_Args* args) {
   callback->ready = Completion::make();
   args->alias_buffer = make_buffer(args->client->state, target.second, target.first, shape.dtype,
                                    shape.dims, std::move(storage), callback->ready, shape.order);
-  args->fulfill_alias_buffer_cb = callback;
+  args->fulfill_alias_buffer_cb = callback.release();
+  return ok_status();
+}
+
+Status fulfill(const PJRT_Client_FulfillAliasBuffer_Args& args,
+               const std::shared_ptr<PJRT_FulfillAliasBufferCallback>& callback) {
+  if (args.status_code != PJRT_Error_Code_OK) {
+    callback->ready->complete(
+        status_of(args.status_code, args.error_message, args.error_message_size));
+    return ok_status();
+  }
+  if (args.buffer == nullptr) return invalid_argument("no buffer to fulfill the alias with");
+  if (args.buffer->state != callback->state) return of_another_client("buffer");
+  HEKLA_RETURN_IF_ERROR(callback->state->check_process());
+  HEKLA_ASSIGN_OR_RETURN(const StorageRef source, storage_of(*args.buffer));
+  if (args.buffer->size_bytes() != callback->size_bytes || args.buffer->order != callback->order ||
+      !args.buffer->bounded.empty()) {
+    return invalid_argument(
+        "{} does not have the {} bytes of its placeholder, or not its layout, or bounded "
+        "dimensions",
+        shape_string(args.buffer->dtype, args.buffer->dims), callback->size_bytes);
+  }
+  HEKLA_RETURN_IF_ERROR(check_bits(*args.buffer, callback->dtype));
+  args.buffer->ready->on_done([source, callback](const Status& status) {
+    if (!status.ok() || callback->size_bytes == 0) {
+      callback->ready->complete(status);
+      return;
+    }
+    begin_or_fail(callback->ready, [&] {
+      callback->state->backend->copy(source, callback->storage, callback->size_bytes,
+                                     callback->ready);
+    });
+  });
   return ok_status();
 }
 
 Status Client_FulfillAliasBuffer(PJRT_Client_FulfillAliasBuffer_Args* args) {
   HEKLA_REQUIRE(args, PJRT_Client_FulfillAliasBuffer_Args, fulfill_alias_buffer_cb);
   HEKLA_REQUIRE_HANDLE(args, fulfill_alias_buffer_cb);
+  // The call consumes the callback, and whoever waits for the alias hears of what is wrong.
   std::unique_ptr<PJRT_FulfillAliasBufferCallback> callback(args->fulfill_alias_buffer_cb);
-  if (args->status_code != PJRT_Error_Code_OK) {
-    callback->ready->complete(
-        status_of(args->status_code, args->error_message, args->error_message_size));
-    return ok_status();
-  }
-  const auto fail = [&](Status status) {
-    callback->ready->complete(status);
-    return status;
-  };
-  if (args->buffer == nullptr) return fail(invalid_argument("no buffer to fulfill the alias with"));
-  Result<StorageRef> source = storage_of(*args->buffer);
-  if (!source.ok()) return fail(source.status());
-  if (args->buffer->size_bytes() != callback->size_bytes ||
-      args->buffer->order != callback->order || !args->buffer->bounded.empty()) {
-    return fail(invalid_argument(
-        "{} does not have the {} bytes of its placeholder, or not its layout, or bounded "
-        "dimensions",
-        shape_string(args->buffer->dtype, args->buffer->dims), callback->size_bytes));
-  }
-  if (const Status bits = check_bits(*args->buffer, callback->dtype); !bits.ok()) return fail(bits);
-  if (args->buffer->state != callback->state) return fail(of_another_client("buffer"));
-  args->buffer->ready->on_done(
-      [from = *source, callback = std::shared_ptr<PJRT_FulfillAliasBufferCallback>(
-                           std::move(callback))](const Status& status) {
-        if (!status.ok() || callback->size_bytes == 0) {
-          callback->ready->complete(status);
-        } else {
-          callback->state->backend->copy(from, callback->storage, callback->size_bytes,
-                                         callback->ready);
-        }
-      });
-  return ok_status();
+  const CompletionRef ready = callback->ready;
+  const Status status = status_of_work([&] { return fulfill(*args, std::move(callback)); });
+  if (!status.ok()) ready->complete(status);
+  return status;
 }
 
 Status Client_CreateViewOfDeviceBuffer(PJRT_Client_CreateViewOfDeviceBuffer_Args* args) {
   HEKLA_REQUIRE(args, PJRT_Client_CreateViewOfDeviceBuffer_Args, buffer);
   HEKLA_REQUIRE_HANDLE(args, client);
+  HEKLA_RETURN_IF_ERROR(args->client->state->check_process());
   HEKLA_ASSIGN_OR_RETURN(DType dtype, to_dtype(args->element_type));
   HEKLA_RETURN_IF_ERROR(check_shape(dtype, args->dims, args->num_dims));
   const Dims dims(args->dims, args->dims + args->num_dims);
@@ -259,6 +276,10 @@ Status Client_CreateBuffersForAsyncHostToDevice(
     PJRT_Client_CreateBuffersForAsyncHostToDevice_Args* args) {
   HEKLA_REQUIRE(args, PJRT_Client_CreateBuffersForAsyncHostToDevice_Args, transfer_manager);
   HEKLA_REQUIRE_HANDLE(args, client);
+  HEKLA_RETURN_IF_ERROR(args->client->state->check_process());
+  if (args->shape_specs == nullptr && args->num_shape_specs > 0) {
+    return invalid_argument("{} shapes at null", args->num_shape_specs);
+  }
   auto manager = std::make_unique<PJRT_AsyncHostToDeviceTransferManager>();
   manager->state = args->client->state;
   HEKLA_ASSIGN_OR_RETURN(auto target, target_of(args->client, nullptr, args->memory));
@@ -299,6 +320,7 @@ Result<Manager::Entry*> entry_of(Manager& manager, int index) {
 Status Manager_Destroy(PJRT_AsyncHostToDeviceTransferManager_Destroy_Args* args) {
   HEKLA_REQUIRE(args, PJRT_AsyncHostToDeviceTransferManager_Destroy_Args, transfer_manager);
   if (args->transfer_manager == nullptr) return ok_status();
+  HEKLA_KEEP_IF_INHERITED(args->transfer_manager);
   for (Manager::Entry& entry : args->transfer_manager->entries) {
     // Whoever waits for data that can no longer come gets told.
     if (!entry.is_last_sent) {
@@ -309,55 +331,81 @@ Status Manager_Destroy(PJRT_AsyncHostToDeviceTransferManager_Destroy_Args* args)
   return ok_status();
 }
 
-// Writes one part and, after the last, makes the buffer ready.
-Result<CompletionRef> send_part(Manager& manager, int index, const void* data, int64_t offset,
-                                int64_t bytes, bool is_last) {
+// What a part is made of.
+struct PartData {
+  const void* bytes = nullptr;
+  int64_t size = 0;
+  std::shared_ptr<std::vector<std::byte>> owner;  // null: the caller keeps the bytes
+};
+
+// Writes one part and, after the last, makes the buffer ready. The event is of the part.
+Result<PJRT_Event*> send_part(Manager& manager, int index, PartData data, int64_t offset,
+                              bool is_last) {
+  // Whoever hears that the buffer is ready may destroy the manager.
+  const StateRef state = manager.state;
+  const PJRT_Device& device = *manager.device;
+  HEKLA_RETURN_IF_ERROR(state->check_process());
+  const CompletionRef done = Completion::make();
+  std::unique_ptr<PJRT_Event> event(make_event(done, state));
+  std::vector<CompletionRef> parts;
   std::unique_lock lock(manager.mutex);
   HEKLA_ASSIGN_OR_RETURN(Manager::Entry * entry, entry_of(manager, index));
   if (entry->is_last_sent) {
     return failed_precondition("buffer {} had its last part, or an error", index);
   }
-  if (offset < 0 || bytes < 0 || offset > entry->size_bytes || bytes > entry->size_bytes - offset) {
-    return invalid_argument("{} bytes at offset {} are outside of the {} bytes of buffer {}", bytes,
-                            offset, entry->size_bytes, index);
+  if (offset < 0 || data.size < 0 || offset > entry->size_bytes ||
+      data.size > entry->size_bytes - offset) {
+    return invalid_argument("{} bytes at offset {} are outside of the {} bytes of buffer {}",
+                            data.size, offset, entry->size_bytes, index);
   }
-  if (data == nullptr && bytes > 0) return invalid_argument("no data");
-  CompletionRef done = Completion::make();
+  if (data.bytes == nullptr && data.size > 0) return invalid_argument("no data");
   entry->parts.push_back(done);
   entry->is_last_sent = is_last;
-  std::vector<CompletionRef> parts;
   if (is_last) parts = std::move(entry->parts);
   const StorageRef storage = entry->storage;
   const CompletionRef ready = entry->ready;
   const DType dtype = entry->dtype;
   lock.unlock();
-  if (is_narrow_integer(dtype) && bytes > 0) {
-    const auto* first = static_cast<const std::byte*>(data);
-    auto extended = std::make_shared<std::vector<std::byte>>(first, first + bytes);
-    extend_narrow_integers(dtype, *extended);
-    data = extended->data();
-    done->on_done([extended](const Status&) {});  // keeps the bytes until then
+  // All that may fail comes before the copy: after an error the caller may free the bytes.
+  const Status prepared = status_of_work([&] {
+    if (is_narrow_integer(dtype) && data.size > 0) {
+      const auto* first = static_cast<const std::byte*>(data.bytes);
+      data.owner = std::make_shared<std::vector<std::byte>>(first, first + data.size);
+      extend_narrow_integers(dtype, *data.owner);
+      data.bytes = data.owner->data();
+    }
+    if (data.owner != nullptr) {
+      done->on_done([owner = data.owner](const Status&) {});  // keeps the bytes until then
+    }
+    if (is_last) {
+      Completion::all(std::move(parts))->on_done([ready](const Status& s) { ready->complete(s); });
+    }
+    return ok_status();
+  });
+  if (!prepared.ok()) {
+    done->complete(prepared);
+    if (is_last) ready->complete(prepared);
+    return prepared;
   }
-  if (bytes == 0) {
+  if (data.size == 0) {
     done->complete(ok_status());
   } else {
-    show_transfer(*manager.device, kFromHost, bytes, done);
-    manager.state->backend->copy_from_host(data, storage, offset, bytes, done);
+    begin_or_fail(done, [&] {
+      show_transfer(device, kFromHost, data.size, done);
+      state->backend->copy_from_host(data.bytes, storage, offset, data.size, done);
+    });
   }
-  if (is_last) {
-    Completion::all(std::move(parts))->on_done([ready](const Status& s) { ready->complete(s); });
-  }
-  return done;
+  return event.release();
 }
 
 Status Manager_TransferData(PJRT_AsyncHostToDeviceTransferManager_TransferData_Args* args) {
   HEKLA_REQUIRE(args, PJRT_AsyncHostToDeviceTransferManager_TransferData_Args,
                 done_with_h2d_transfer);
   HEKLA_REQUIRE_HANDLE(args, transfer_manager);
-  HEKLA_ASSIGN_OR_RETURN(CompletionRef done,
-                         send_part(*args->transfer_manager, args->buffer_index, args->data,
-                                   args->offset, args->transfer_size, args->is_last_transfer));
-  args->done_with_h2d_transfer = make_event(std::move(done), args->transfer_manager->state);
+  HEKLA_ASSIGN_OR_RETURN(
+      args->done_with_h2d_transfer,
+      send_part(*args->transfer_manager, args->buffer_index,
+                {args->data, args->transfer_size, nullptr}, args->offset, args->is_last_transfer));
   return ok_status();
 }
 
@@ -394,10 +442,9 @@ Status Manager_TransferLiteral(PJRT_AsyncHostToDeviceTransferManager_TransferLit
     extend_narrow_integers(dtype, *dense);
     data = dense->data();
   }
-  HEKLA_ASSIGN_OR_RETURN(CompletionRef done, send_part(*args->transfer_manager, args->buffer_index,
-                                                       data, 0, bytes, true));
-  done->on_done([dense](const Status&) {});  // keeps the bytes until then
-  args->done_with_h2d_transfer = make_event(std::move(done), args->transfer_manager->state);
+  HEKLA_ASSIGN_OR_RETURN(args->done_with_h2d_transfer,
+                         send_part(*args->transfer_manager, args->buffer_index,
+                                   {data, bytes, std::move(dense)}, 0, /*is_last=*/true));
   return ok_status();
 }
 
@@ -410,9 +457,9 @@ Status Manager_RetrieveBuffer(PJRT_AsyncHostToDeviceTransferManager_RetrieveBuff
   if (entry->is_retrieved) {
     return failed_precondition("buffer {} was retrieved before", args->buffer_index);
   }
-  entry->is_retrieved = true;
   args->buffer_out = make_buffer(manager.state, manager.memory, manager.device, entry->dtype,
                                  entry->dims, entry->storage, entry->ready, entry->order);
+  entry->is_retrieved = true;
   return ok_status();
 }
 
@@ -444,6 +491,12 @@ Status Manager_SetBufferError(PJRT_AsyncHostToDeviceTransferManager_SetBufferErr
   HEKLA_REQUIRE(args, PJRT_AsyncHostToDeviceTransferManager_SetBufferError_Args,
                 error_message_size);
   HEKLA_REQUIRE_HANDLE(args, transfer_manager);
+  Status status = status_of(args->error_code, args->error_message, args->error_message_size);
+  // Clients end the process if this call fails, and the buffer must not be ready without contents.
+  if (status.ok()) {
+    status = invalid_argument("an error was set on buffer {} of a transfer, and it said OK",
+                              args->buffer_index);
+  }
   CompletionRef ready;
   {
     std::lock_guard lock(args->transfer_manager->mutex);
@@ -452,7 +505,7 @@ Status Manager_SetBufferError(PJRT_AsyncHostToDeviceTransferManager_SetBufferErr
     entry->is_last_sent = true;
     ready = entry->ready;
   }
-  ready->complete(status_of(args->error_code, args->error_message, args->error_message_size));
+  ready->complete(std::move(status));
   return ok_status();
 }
 

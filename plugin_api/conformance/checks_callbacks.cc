@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Programs that send to their host and receive from it.
 #include <chrono>
+#include <cstdint>
 #include <cstring>
 #include <functional>
 #include <memory>
@@ -154,6 +155,9 @@ class CallbackHost {
     chunk.size = size;
     chunk.deleter = [](void*, void* owner) { delete static_cast<std::vector<char>*>(owner); };
     chunk.deleter_arg = copy;
+    return add_chunk(stream, chunk);
+  }
+  std::optional<ErrorInfo> add_chunk(PJRT_CopyToDeviceStream* stream, PJRT_Chunk chunk) {
     auto args = make_args<PJRT_CopyToDeviceStream_AddChunk_Args>();
     args.stream = stream;
     args.chunk = &chunk;
@@ -252,6 +256,27 @@ void check_callback_late_chunks(Session& s) {
                           }};
   const auto error = host.run({host.doubling_send()}, {answer});
   if (late.joinable()) late.join();
+  require(wrong.empty(), wrong);
+  require_answer(host, error);
+}
+
+void check_callback_huge_chunk(Session& s) {
+  CallbackHost host(s, kAsk);
+  std::string wrong;
+  const Channel answer = {2, {}, [&](PJRT_CopyToDeviceStream* stream) {
+                            float values[] = {2, 4, 6, 8};
+                            for (const size_t size : {SIZE_MAX, SIZE_MAX / 2 + 1, SIZE_MAX - 15}) {
+                              PJRT_Chunk chunk = {};
+                              chunk.data = values;
+                              chunk.size = size;
+                              chunk.deleter = [](void*, void*) {};
+                              if (!host.add_chunk(stream, chunk)) wrong = "it is taken";
+                              if (host.current_bytes(stream) != 0) wrong = "it is counted";
+                            }
+                            if (host.add(stream, values, 16)) wrong = "the next one is refused";
+                            host.destroy(stream);
+                          }};
+  const auto error = host.run({host.doubling_send()}, {answer});
   require(wrong.empty(), wrong);
   require_answer(host, error);
 }
@@ -372,6 +397,8 @@ constexpr Check kCallbackChecks[] = {
     {"callback-late-chunks",
      "A stream takes chunks later and from another thread, up to its total.",
      check_callback_late_chunks},
+    {"callback-huge-chunk", "A chunk of more bytes than any memory has is refused.",
+     check_callback_huge_chunk},
     {"callback-order", "Sends run in the order of their tokens, in loops too, each once.",
      check_callback_order},
     {"callback-error", "An error of a send callback ends the launch, in its words.",

@@ -107,6 +107,29 @@ void check_destroy_in_callback(Session& s) {
   state.wait();
 }
 
+void check_destroy_all_in_callback(Session& s) {
+  InCallback state;
+  state.session = &s;
+  state.event = busy_event(s);
+  auto args = make_args<PJRT_Event_OnReady_Args>();
+  args.event = state.event;
+  args.user_arg = &state;
+  args.callback = [](PJRT_Error* error, void* arg) {
+    auto* self = static_cast<InCallback*>(arg);
+    self->session->take(error);
+    std::string reason;
+    try {
+      self->session->destroy_event(self->event);
+      self->session->finish();
+    } catch (const Failure& failure) {
+      reason = failure.reason;
+    }
+    self->finish(reason);
+  };
+  s.call(HEKLA_SLOT(PJRT_Event_OnReady), &args);
+  state.wait();
+}
+
 void check_calls_in_callback(Session& s) {
   InCallback state;
   state.session = &s;
@@ -248,6 +271,9 @@ constexpr Check kEventChecks[] = {
      check_destroy_after_registration},
     {"event-destroyed-in-callback", "A callback may destroy its own event.",
      check_destroy_in_callback},
+    {"event-callback-destroys-all",
+     "A callback may destroy every handle, the client last, that its event depends on.",
+     check_destroy_all_in_callback},
     {"event-calls-in-callback", "A callback may call the API without a deadlock.",
      check_calls_in_callback},
     {"event-error", "Each look at a failed event and each callback gets its own error object.",

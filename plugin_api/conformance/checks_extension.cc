@@ -1,7 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Extensions of the table and of arguments, and the lifetime of clients.
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <cstdlib>
+#include <functional>
+#include <thread>
 
 #include "plugin_api/conformance/check.h"
 #include "plugin_api/conformance/programs.h"
@@ -460,6 +468,94 @@ void check_destroy_null(Session& s) {
   destroy(HEKLA_SLOT(PJRT_Client_Destroy), make_args<PJRT_Client_Destroy_Args>());
 }
 
+// Runs `work` in the child of a fork, which then ends as programs do. What it says is wrong fails
+// the check, as does a child that does not end.
+void in_fork(const char* what, const std::function<std::string()>& work) {
+  constexpr std::chrono::seconds kLimit(20);
+  int answer[2];
+  require(pipe(answer) == 0, "no pipe");
+  const pid_t child = fork();
+  require(child >= 0, "no child process");
+  if (child == 0) {
+    std::string wrong;
+    try {
+      wrong = work();
+    } catch (const Failure& failure) {
+      wrong = failure.reason;
+    } catch (const NotOffered&) {
+      // For the parent to say.
+    }
+    if (write(answer[1], wrong.data(), wrong.size()) < 0) _exit(2);
+    std::exit(0);
+  }
+  close(answer[1]);
+  const auto end = std::chrono::steady_clock::now() + kLimit;
+  int status = 0;
+  pid_t ended = 0;
+  while ((ended = waitpid(child, &status, WNOHANG)) == 0) {
+    if (std::chrono::steady_clock::now() > end) {
+      kill(child, SIGKILL);
+      waitpid(child, &status, 0);
+      close(answer[0]);
+      fail(std::string(what) + " has not ended after " + std::to_string(kLimit.count()) + " s");
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  char wrong[512];
+  const ssize_t count = read(answer[0], wrong, sizeof(wrong));
+  close(answer[0]);
+  require(ended == child && WIFEXITED(status) && WEXITSTATUS(status) == 0,
+          std::string(what) + " ended with the status " + std::to_string(status));
+  require(count == 0, std::string(what) + ": " + std::string(wrong, count < 0 ? 0 : count));
+}
+
+// A child has none of the threads that the client may have started.
+void check_fork_exit(Session& s) {
+  const Floats zeros(256 * 256, 0.0f);
+  PJRT_LoadedExecutable* executable = s.compile(kLong);
+  Launch launch = s.execute(executable, {s.upload_f32(zeros, {256, 256})});
+  in_fork("a child that destroys nothing", [] { return ""; });
+  in_fork("a child that destroys all", [&] {
+    s.destroy_event(launch.done);
+    s.finish();
+    return "";
+  });
+  if (auto error = s.finish_event(launch.done)) fail(error->text());
+  in_fork("a child that destroys an idle client", [&] {
+    s.finish();
+    return "";
+  });
+}
+
+void check_fork_use(Session& s) {
+  PJRT_LoadedExecutable* executable = s.compile(kAddOne);
+  PJRT_Buffer* input = s.upload_f32({1, 2, 3, 4}, {4});
+  const auto outputs = s.run(executable, {input});
+  in_fork("a child that uses the client", [&]() -> std::string {
+    const std::vector<float> values = {1, 2, 3, 4};
+    HostData host;
+    host.dims = {4};
+    host.data = values.data();
+    auto upload = s.upload_args(host);
+    static_cast<void>(s.try_call(HEKLA_SLOT(PJRT_Client_BufferFromHostBuffer), &upload));
+    if (!s.download_error(outputs[0], 16) &&
+        s.download_f32(outputs[0], 4) != Floats({2, 3, 4, 5})) {
+      return "wrong values of a buffer";
+    }
+    Launch launch;
+    if (s.try_execute(executable, {input}, {}, &launch)) return "";
+    if (s.finish_event(launch.done)) return "";
+    return s.download_f32(launch.outputs[0], 4) == Floats({2, 3, 4, 5}) ? "" : "a wrong result";
+  });
+  in_fork("a child that compiles", [&] {
+    PJRT_LoadedExecutable* made = nullptr;
+    static_cast<void>(s.try_compile(kTwoOutputs, "mlir", compile_options({}), &made));
+    return "";
+  });
+  require(s.download_f32(s.run(executable, {input})[0], 4) == Floats({2, 3, 4, 5}),
+          "wrong result after a fork");
+}
+
 Session* exit_session = nullptr;
 
 void check_exit(Session& s) {
@@ -473,6 +569,33 @@ void check_exit(Session& s) {
   exit_session->client();
   require(exit_session->client() != client, "two clients have one handle");
   std::atexit([] { exit_session->destroy_client(exit_session->client()); });
+}
+
+// A thread of the client's that nobody has told of the end.
+void check_exit_while_busy(Session& s) {
+  static std::atomic<int> launches = 0;
+  exit_session = new Session(s.library(), s.create_options());
+  exit_session->client();
+  std::thread([] {
+    try {
+      PJRT_LoadedExecutable* executable = exit_session->compile(kAddOne);
+      while (true) {
+        PJRT_Buffer* input = exit_session->upload_f32({1, 2, 3, 4}, {4});
+        const auto outputs = exit_session->run(executable, {input});
+        static_cast<void>(exit_session->download_f32(outputs[0], 4));
+        exit_session->destroy_buffer(outputs[0]);
+        exit_session->destroy_buffer(input);
+        ++launches;
+      }
+    } catch (...) {
+      // Whatever is refused while the process ends.
+    }
+  }).detach();
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+  while (launches < 20 && std::chrono::steady_clock::now() < end) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  require(launches >= 20, "the launches of a thread have not come on");
 }
 
 constexpr Check kExtensionChecks[] = {
@@ -518,8 +641,14 @@ constexpr Check kLifetimeChecks[] = {
     {"busy-client-destroy", "Everything can be destroyed while launches run.",
      check_busy_client_destroy},
     {"destroy-null", "The other destroy functions take a null handle, too.", check_destroy_null},
+    {"fork-exit", "The child of a fork ends, whether it destroys what it inherits or not.",
+     check_fork_exit},
+    {"fork-use", "The child of a fork gets right results of the client or errors, and soon.",
+     check_fork_use},
     {"process-exit", "The process ends normally with a client destroyed by an exit handler.",
      check_exit},
+    {"process-exit-busy", "The process ends normally while a thread uses a client.",
+     check_exit_while_busy},
 };
 
 }  // namespace

@@ -197,6 +197,40 @@ void check_view_donated(Session& s) {
           "a launch wrote into viewed memory");
 }
 
+// Memory at any address: what a device cannot use it refuses.
+void check_view_misaligned(Session& s) {
+  constexpr size_t kCount = 256 * 256;
+  const std::vector<float> values(kCount, 2.0f);
+  std::vector<uint8_t> memory(sizeof(float) * kCount + 64);
+  const int64_t dims[] = {256, 256};
+  PJRT_LoadedExecutable* executable = s.compile(kLong);
+  const auto want =
+      s.download_f32(s.run(executable, {s.upload_f32(values, {256, 256})})[0], kCount);
+  std::string refused;
+  for (const size_t offset : {size_t{1}, size_t{2}, size_t{4}, size_t{20}}) {
+    std::memcpy(memory.data() + offset, values.data(), sizeof(float) * kCount);
+    auto args = make_args<PJRT_Client_CreateViewOfDeviceBuffer_Args>();
+    args.client = s.client();
+    args.device = s.device();
+    args.device_buffer_ptr = memory.data() + offset;
+    args.dims = dims;
+    args.num_dims = 2;
+    args.element_type = PJRT_Buffer_Type_F32;
+    if (auto error = s.try_call(HEKLA_SLOT(PJRT_Client_CreateViewOfDeviceBuffer), &args)) {
+      require(!error->message.empty(), "refused without words");
+      refused = error->text();
+      continue;
+    }
+    s.own(args.buffer);
+    require(s.download_f32(args.buffer, kCount) == values, "wrong values of a view");
+    const auto outputs = s.run(executable, {args.buffer});
+    require(s.download_f32(outputs[0], kCount) == want,
+            "a wrong result of a view at " + std::to_string(offset) + " bytes");
+    s.destroy_buffer(args.buffer);
+  }
+  if (!refused.empty()) s.remark("refused: " + refused);
+}
+
 void check_view(Session& s) { view(s, true); }
 void check_view_without_callback(Session& s) { view(s, false); }
 
@@ -325,6 +359,24 @@ void check_stream_error(Session& s) {
   stream.destroy();
 }
 
+// Clients end the process when the call fails, so it may succeed too.
+void check_stream_error_ok(Session& s) {
+  Stream stream(s, {{4}});
+  PJRT_Buffer* buffer = stream.retrieve(0);
+  auto args = make_args<PJRT_AsyncHostToDeviceTransferManager_SetBufferError_Args>();
+  args.transfer_manager = stream.manager();
+  args.error_code = PJRT_Error_Code_OK;
+  if (s.try_call(HEKLA_SLOT(PJRT_AsyncHostToDeviceTransferManager_SetBufferError), &args)) {
+    const std::vector<float> values = counted(4);
+    stream.send(0, values.data(), 0, 4, true);
+    require(s.download_f32(buffer, 4) == values, "wrong values");
+  } else {
+    require(s.finish_event(s.ready_event(buffer)).has_value(),
+            "the buffer is ready, and nobody has written it");
+  }
+  stream.destroy();
+}
+
 void check_stream_metadata(Session& s) {
   Stream stream(s, {{4}});
   auto value = make_args<PJRT_NamedValue>();
@@ -421,6 +473,8 @@ constexpr Check kMakingChecks[] = {
      check_view},
     {"view-without-callback", "A view of device memory needs no delete callback.",
      check_view_without_callback},
+    {"view-misaligned", "A view of memory at any address has the right values or is refused.",
+     check_view_misaligned},
     {"view-result", "What a launch made of a view stays when the view and its memory are gone.",
      check_view_result},
     {"view-donated", "A view that is donated leaves the memory as it is.", check_view_donated},
@@ -435,6 +489,8 @@ constexpr Check kStreamChecks[] = {
      check_stream_pending_argument},
     {"async-buffer-error", "An error set on a streamed buffer reaches its ready event.",
      check_stream_error},
+    {"async-error-ok", "An error that says OK does not make a streamed buffer ready.",
+     check_stream_error_ok},
     {"async-metadata", "Metadata of a transfer is accepted.", check_stream_metadata},
     {"async-literal", "A whole literal can be transferred.", check_stream_literal},
     {"async-literal-shape", "A literal of another shape than its buffer is refused.",

@@ -288,7 +288,8 @@ class Arenas {
       const bool together = !reuse_ || (other->life.first <= buffer.life.last &&
                                         buffer.life.first <= other->life.last);
       const int64_t end = other->offset + aligned(other->life.bytes);
-      if (together && other->offset < offset + size && offset < end) offset = end;
+      // As a difference: sums may be more than can be counted.
+      if (together && other->offset - offset < size && offset < end) offset = end;
     }
     return offset;
   }
@@ -299,9 +300,20 @@ class Arenas {
   size_t first_ = 0;
 };
 
+Status check_total(const std::vector<int64_t>& arenas) {
+  int64_t total = 0;
+  for (const int64_t bytes : arenas) {
+    if (!__builtin_add_overflow(total, bytes, &total)) continue;
+    return resource_exhausted(
+        "temporary memory of a launch: more than 2^63 bytes are wanted, more than any device has: "
+        "split the arrays along a dimension, over several devices or in a loop over their parts");
+  }
+  return ok_status();
+}
+
 }  // namespace
 
-void assign_arenas(LaunchPlan& plan, bool reuse, int64_t max_arena_bytes) {
+Status assign_arenas(LaunchPlan& plan, bool reuse, int64_t max_arena_bytes) {
   Lives all(plan);
   std::vector<Arenas::Buffer> buffers;
   for (auto& [buffer, life] : all.lives()) buffers.push_back({buffer, std::move(life)});
@@ -321,10 +333,12 @@ void assign_arenas(LaunchPlan& plan, bool reuse, int64_t max_arena_bytes) {
   Arenas arenas(reuse, max_arena_bytes);
   for (auto it = buffers.begin(); it != first_scratch; ++it) arenas.place(*it);
   plan.arenas = arenas.bytes();
+  HEKLA_RETURN_IF_ERROR(check_total(plan.arenas));
   const int64_t without_scratch = plan.arena_bytes();
   arenas.fence();
   for (auto it = first_scratch; it != buffers.end(); ++it) arenas.place(*it);
   plan.arenas = arenas.bytes();
+  HEKLA_RETURN_IF_ERROR(check_total(plan.arenas));
   plan.row_scratch_bytes = plan.arena_bytes() - without_scratch;
   std::unordered_map<int32_t, const Arenas::Buffer*> by_number;
   for (const Arenas::Buffer& buffer : buffers) by_number[buffer.number] = &buffer;
@@ -334,6 +348,7 @@ void assign_arenas(LaunchPlan& plan, bool reuse, int64_t max_arena_bytes) {
     slice.offset += buffer.offset;
     slice.index = static_cast<int32_t>(buffer.arena);
   });
+  return ok_status();
 }
 
 }  // namespace hekla::plan

@@ -19,8 +19,9 @@ inline constexpr int64_t kArenaAlignment = 64;
 //
 // An arena has at most `max_arena_bytes`, 0: no limit, and then there is one. A buffer goes where
 // the arenas grow least, and begins another one where none has room; a buffer that is larger than
-// the limit is in an arena of its size.
-void assign_arenas(LaunchPlan& plan, bool reuse = true, int64_t max_arena_bytes = 0);
+// the limit is in an arena of its size. RESOURCE_EXHAUSTED: all arenas together have more bytes
+// than can be counted.
+Status assign_arenas(LaunchPlan& plan, bool reuse = true, int64_t max_arena_bytes = 0);
 
 // Removes copies that are not needed: a value is made where it is to be copied, when nobody needs
 // what is there in between. So loops write their carried buffers in place, collectives too, whose

@@ -54,7 +54,7 @@ using Sizes = std::vector<int64_t>;
 
 Sizes arenas_of(const std::vector<Value>& values, int64_t max_arena_bytes, bool reuse = true) {
   LaunchPlan plan = plan_of(values);
-  assign_arenas(plan, reuse, max_arena_bytes);
+  EXPECT_TRUE(assign_arenas(plan, reuse, max_arena_bytes).ok());
   const Status sound = check(plan);
   EXPECT_TRUE(sound.ok()) << sound.to_string() << to_string(plan);
   return plan.arenas;
@@ -95,12 +95,21 @@ TEST(Arenas, WithoutReuseEveryValueHasBytesOfItsOwn) {
   EXPECT_EQ(arenas_of(values, 1280, false), (Sizes{1280, 640}));
 }
 
+TEST(Arenas, MoreThanCanBeCountedIsRefused) {
+  constexpr int64_t kHuge = int64_t{1} << 61;
+  LaunchPlan one_by_one = plan_of({{kHuge, 0, 0}, {kHuge, 1, 1}, {kHuge, 2, 2}, {kHuge, 3, 3}});
+  EXPECT_TRUE(assign_arenas(one_by_one).ok());
+  EXPECT_EQ(one_by_one.arenas, Sizes{kHuge});
+  LaunchPlan together = plan_of({{kHuge, 0, 3}, {kHuge, 0, 3}, {kHuge, 0, 3}, {kHuge, 0, 3}});
+  EXPECT_EQ(assign_arenas(together).code(), StatusCode::kResourceExhausted);
+}
+
 TEST(Arenas, TheScratchOfRowsIsTheLastBytes) {
   for (const int64_t limit : {0, 2048, 1024}) {
     LaunchPlan plan = plan_of({{1024, 0, 3}, {640, 0, 3}});
     RowsStep rows{4, {}, 0, {buffer(2, 1024), buffer(3, 256)}};
     plan.steps.push_back({rows});
-    assign_arenas(plan, true, limit);
+    ASSERT_TRUE(assign_arenas(plan, true, limit).ok());
     EXPECT_EQ(plan.arena_bytes(), 1664 + 1280);
     EXPECT_EQ(plan.row_scratch_bytes, 1280);
     const Sizes left = plan.arenas_without_scratch();
@@ -232,10 +241,10 @@ TEST(Arenas, HoldWhatSeparateBuffersHold) {
     const LaunchPlan apart = RandomPlan(seed).plan();
     const std::vector<Bytes> wanted = Copies(apart).run();
     LaunchPlan whole = apart;
-    assign_arenas(whole);
+    ASSERT_TRUE(assign_arenas(whole).ok());
     for (const int64_t limit : {int64_t{1}, int64_t{64}, int64_t{300}, int64_t{1000}, kHuge}) {
       LaunchPlan plan = apart;
-      assign_arenas(plan, true, limit);
+      ASSERT_TRUE(assign_arenas(plan, true, limit).ok());
       const Status sound = check(plan);
       ASSERT_TRUE(sound.ok()) << seed << sound.to_string() << to_string(plan);
       ASSERT_EQ(Copies(plan).run(), wanted) << seed << " " << limit << to_string(plan);

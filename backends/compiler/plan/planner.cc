@@ -138,7 +138,8 @@ class Planner {
     if (options_.overlap_collectives) {
       overlap_collectives(plan_, options_.keeps_collective_order);
     }
-    assign_arenas(plan_, options_.reuse_memory, max_arena_bytes(options_, traits_));
+    HEKLA_RETURN_IF_ERROR(
+        assign_arenas(plan_, options_.reuse_memory, max_arena_bytes(options_, traits_)));
     plan_.output_input.assign(plan_.output_bytes.size(), -1);
     if (options_.reuse_memory) choose_donations(entry, plan_);
     return std::move(plan_);

@@ -114,6 +114,7 @@ class CpuBackend : public pjrt::Backend {
 
   Result<std::unique_ptr<pjrt::BackendExecutable>> compile(
       const pjrt::CompileRequest& request) override {
+    HEKLA_RETURN_IF_ERROR(ThreadPool::process_pool().check_process());
     plan::DeviceTraits traits;
     traits.has_contractions = true;
     traits.most_of_chunk = kernel::kMostOfChunk;

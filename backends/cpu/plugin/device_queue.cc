@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "backends/cpu/threads/thread_pool.h"
+#include "runtime/base/exceptions.h"
 
 namespace hekla::cpu {
 
@@ -74,8 +75,16 @@ void DeviceQueue::start(Entry entry) {
   const auto work = [self = shared_from_this(), job = std::move(entry.job)] {
     self->run(*job, /*is_parallel=*/true);
   };
-  if (!entry.on_own_thread) return ThreadPool::process_pool().post(work);
-  thread_->post(work);
+  const Status posted = status_of_work([&] {
+    if (entry.on_own_thread) {
+      thread_->post(work);
+    } else {
+      ThreadPool::process_pool().post(work);
+    }
+    return ok_status();
+  });
+  // Without memory to hand it over it runs here: the queue must come on.
+  if (!posted.ok()) work();
 }
 
 void DeviceQueue::run(DeviceJob& job, bool is_parallel) {

@@ -14,6 +14,7 @@
 #include "backends/cpu/threads/thread_pool.h"
 #include "backends/pjrt/launch_trace.h"
 #include "backends/reference/gang_exchange.h"
+#include "runtime/base/exceptions.h"
 
 namespace hekla::cpu {
 namespace {
@@ -68,14 +69,12 @@ class Job : public DeviceJob {
         calls_(std::move(calls)),
         account_(device.account),
         communication_lane_(launch.gang == nullptr ? nullptr : device.queue->communication_lane()),
-        launch_(std::move(launch)),
-        member_(std::move(member)) {
-    launch.outputs = launch_.outputs;
-  }
+        launch_(taken(launch)),
+        member_(std::move(member)) {}
 
   void run(bool is_parallel) override {
     const pjrt::LaunchTrace trace(launch_);
-    end(member_.ends_with(run_program(is_parallel)));
+    end(member_.ends_with(status_of_work([&] { return run_program(is_parallel); })));
   }
   // In place of run() and before tell(). Lets go of everything before anybody hears of the end: the
   // memory is there again, and what reads the outputs next may find itself to be their only owner.
@@ -94,6 +93,14 @@ class Job : public DeviceJob {
   }
 
  private:
+  // All or nothing, whatever is thrown.
+  static pjrt::Launch taken(pjrt::Launch& launch) {
+    std::vector<StorageRef> outputs = launch.outputs;
+    pjrt::Launch whole = std::move(launch);
+    launch.outputs = std::move(outputs);
+    return whole;
+  }
+
   Status run_program(bool is_parallel) {
     if (launch_.gang != nullptr && launch_.gang->is_aborted()) return launch_.gang->status();
     for (const pjrt::LaunchInput& input : launch_.inputs) {
@@ -371,17 +378,16 @@ void CpuExecutable::enqueue(pjrt::Launch& launch) const {
     device.queue->post(std::make_shared<Job>(std::move(job)), nullptr, /*on_own_thread=*/false);
     return;
   }
-  Job made(program_, calls_, device, launch);
-  std::shared_ptr<DeviceJob> job;
-  if (gang == nullptr) {
-    job = std::make_shared<Job>(std::move(made));
-  } else {
-    job = GangJob::make(std::move(made), *gang);
-  }
   CompletionRef ready;
   if (!waiting.empty()) {
     ready = gang == nullptr ? Completion::all(std::move(waiting))
                             : gang->all_or_abort(std::move(waiting));
+  }
+  std::shared_ptr<DeviceJob> job;
+  if (gang == nullptr) {
+    job = std::make_shared<Job>(program_, calls_, device, launch);
+  } else {
+    job = GangJob::make(Job(program_, calls_, device, launch), *gang);
   }
   if (has_transfers) return post_with_transfers(device, std::move(job), ready);
   device.queue->post(std::move(job), std::move(ready), /*on_own_thread=*/gang != nullptr);

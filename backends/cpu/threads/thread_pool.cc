@@ -8,10 +8,12 @@
 #include <algorithm>
 #include <cstdlib>
 #include <deque>
+#include <exception>
 #include <mutex>
 #include <utility>
 
 #include "backends/cpu/threads/task_order.h"
+#include "runtime/base/async/fork_mark.h"
 #include "runtime/base/cpu_info.h"
 #include "runtime/base/log.h"
 
@@ -50,6 +52,7 @@ struct ThreadPool::State {
   }
   TaskOrder posted;
   const int threads;
+  const ForkMark made_in;
   std::mutex mutex;
   // Each enqueued task of oneTBB takes the oldest one. They wait here and not in oneTBB's own
   // memory, where leak checkers do not look when a process ends before its launches have begun.
@@ -66,6 +69,13 @@ ThreadPool::ThreadPool() : state_(new State(wanted_threads())) {}
 
 int ThreadPool::threads() const { return state_->threads; }
 
+Status ThreadPool::check_process() const {
+  if (!state_->made_in.is_inherited()) return ok_status();
+  return failed_precondition(
+      "this process is a fork of one that had a CPU client, without its threads: start it with "
+      "'spawn' or 'forkserver' (multiprocessing)");
+}
+
 void ThreadPool::post(std::function<void()> task) {
   // One order for all of them: nobody is there to own one for each.
   TaskOrder& order = state_->posted;
@@ -74,10 +84,15 @@ void ThreadPool::post(std::function<void()> task) {
     const std::lock_guard lock(state_->mutex);
     state_->waiting.push_back(std::move(task));
   }
-  state_->arena.enqueue([this, &order] {
+  const auto run_oldest = [this, &order] {
     order.begin();
     state_->take()();
-  });
+  };
+  try {
+    state_->arena.enqueue(run_oldest);
+  } catch (const std::exception&) {
+    run_oldest();  // oneTBB has no memory for a task
+  }
 }
 
 void ThreadPool::run(const std::function<void()>& task) {

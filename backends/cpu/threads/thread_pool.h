@@ -9,6 +9,8 @@
 #include <cstdint>
 #include <functional>
 
+#include "runtime/base/status.h"
+
 namespace hekla::cpu {
 
 class ThreadPool {
@@ -16,7 +18,10 @@ class ThreadPool {
   static ThreadPool& process_pool();
 
   int threads() const;
-  // Runs `task` soon, on a worker. It must not throw.
+  // FAILED_PRECONDITION: this process is a fork of the one whose pool it is; nothing runs.
+  Status check_process() const;
+  // Runs `task` soon, on a worker, or here where there is no memory to hand it over. It must not
+  // throw.
   void post(std::function<void()> task);
   // Runs `task` here or on a worker, such that parallel work in it uses the pool; returns after it.
   void run(const std::function<void()>& task);

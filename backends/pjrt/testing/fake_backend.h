@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // A backend whose launches a test plays, behind the real table of the C API.
 //
-// Its memory is the host's; its programs compute nothing. The client option num_devices counts its
-// devices. What a test sets holds for all its clients; one thread sets it while nothing is
-// launched.
+// Its memory is the host's; its programs compute nothing, unless a test plays them (play_launch).
+// The client option num_devices counts its devices. What a test sets holds for all its clients; one
+// thread sets it while nothing is launched.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstring>
 #include <functional>
@@ -21,7 +22,10 @@ namespace hekla::pjrt {
 
 class FakeStorage : public Storage {
  public:
-  explicit FakeStorage(int64_t bytes) : bytes_(static_cast<size_t>(bytes)) {}
+  static inline std::atomic<int> alive = 0;
+
+  explicit FakeStorage(int64_t bytes) : bytes_(static_cast<size_t>(bytes)) { ++alive; }
+  ~FakeStorage() override { --alive; }
   int64_t size_bytes() const override { return static_cast<int64_t>(bytes_.size()); }
   void* host_pointer() override { return bytes_.data(); }
 
@@ -31,11 +35,28 @@ class FakeStorage : public Storage {
 
 class FakeExecutable : public BackendExecutable {
  public:
+  // In place of the end of all launches at once; null: that. Outputs are there.
+  static inline std::function<Status(std::span<Launch>)> play_launch;
+
+  explicit FakeExecutable(std::vector<ir::Type> results) : results_(std::move(results)) {}
   ProgramStats stats() const override { return {}; }
   Status launch(std::span<Launch> launches) override {
-    for (Launch& launch : launches) launch.done->complete(ok_status());
+    for (Launch& launch : launches) {
+      for (const ir::Type& type : results_) {
+        launch.outputs.push_back(std::make_shared<FakeStorage>(
+            type.is_token() ? 0 : element_count(type.dims()) * dtype_bytes(type.dtype())));
+      }
+    }
+    if (play_launch) return play_launch(launches);
+    for (Launch& launch : launches) {
+      launch.inputs.clear();
+      launch.done->complete(ok_status());
+    }
     return ok_status();
   }
+
+ private:
+  const std::vector<ir::Type> results_;
 };
 
 class FakeBackend : public Backend {
@@ -88,8 +109,9 @@ class FakeBackend : public Backend {
             CompletionRef done) override {
     copy_to_host(source, 0, target->host_pointer(), bytes, std::move(done));
   }
-  Result<std::unique_ptr<BackendExecutable>> compile(const CompileRequest&) override {
-    return std::unique_ptr<BackendExecutable>(std::make_unique<FakeExecutable>());
+  Result<std::unique_ptr<BackendExecutable>> compile(const CompileRequest& request) override {
+    return std::unique_ptr<BackendExecutable>(
+        std::make_unique<FakeExecutable>(ir::flat_types(request.module->entry()->type.results())));
   }
 
  private:

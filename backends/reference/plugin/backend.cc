@@ -16,6 +16,7 @@
 #include "runtime/base/async/callback_queue.h"
 #include "runtime/base/async/serial_queue.h"
 #include "runtime/base/cpu_info.h"
+#include "runtime/base/exceptions.h"
 
 namespace hekla::reference {
 namespace {
@@ -112,10 +113,11 @@ class ReferenceExecutable : public pjrt::BackendExecutable {
   // Takes the launch over; its outputs stay there too.
   std::function<void()> make_work(pjrt::Launch& launch, size_t launch_count) const {
     const std::shared_ptr<Device>& device = devices_[static_cast<size_t>(launch.device)];
-    std::vector<StorageRef> outputs = launch.outputs;
+    const std::vector<StorageRef> outputs = launch.outputs;
+    std::vector<StorageRef> given = launch.outputs;
     const auto member = std::make_shared<GangMember>(launch, launch_count, grid_);
     auto job = std::make_shared<pjrt::Launch>(std::move(launch));
-    launch.outputs = outputs;
+    launch.outputs = std::move(given);
     // Set by who runs the job, or who calls it off: an abort before its turn ends it at once,
     // whatever stands before it on its device.
     const auto is_taken = std::make_shared<std::atomic<bool>>(false);
@@ -128,8 +130,9 @@ class ReferenceExecutable : public pjrt::BackendExecutable {
     return [module = module_, calls = calls_, parameters = parameters_, outputs, job, member,
             is_taken, account = device->account] {
       if (is_taken->exchange(true)) return;
-      end(*job, *member,
-          member->ends_with(run(*module, calls, parameters, *job, *member, outputs, *account)));
+      const Status status = status_of_work(
+          [&] { return run(*module, calls, parameters, *job, *member, outputs, *account); });
+      end(*job, *member, member->ends_with(status));
     };
   }
 

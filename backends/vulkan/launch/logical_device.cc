@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "backends/vulkan/queue/internal_thread.h"
+#include "runtime/base/async/fork_mark.h"
 #include "runtime/base/async/thread.h"
 
 namespace hekla::vulkan {
@@ -45,6 +46,8 @@ class Reaper {
 
  private:
   void end() {
+    // The threads are a parent process's: nothing would end the wait.
+    if (made_in_.is_inherited()) return;
     std::vector<std::jthread> threads;
     {
       std::lock_guard lock(mutex_);
@@ -54,6 +57,7 @@ class Reaper {
     for (std::jthread& thread : threads) thread.join();
   }
 
+  const ForkMark made_in_;
   std::mutex mutex_;
   bool is_ending_ = false;             // guarded by mutex_
   std::vector<std::jthread> threads_;  // guarded by mutex_; few, joined when the process ends

@@ -19,6 +19,7 @@
 #include "backends/vulkan/plugin/pipeline_report.h"
 #include "backends/vulkan/plugin/storage.h"
 #include "backends/vulkan/transfer/cross_copy.h"
+#include "runtime/base/exceptions.h"
 #include "runtime/base/log.h"
 
 namespace hekla::vulkan {
@@ -170,15 +171,22 @@ class VulkanExecutable : public pjrt::BackendExecutable {
       }
       LaunchOutputs outputs = one.program->accept(one.run, std::move(one.request));
       runs.emplace_back(std::move(one.program), std::move(one.run));
-      launch.inputs.clear();
       for (AllocationRef& memory : outputs.memory) {
         launch.outputs.push_back(std::make_shared<VulkanStorage>(launch.device, std::move(memory),
                                                                  outputs.submitted, launch.done));
       }
     }
     const pjrt::GangRef gang = launches.front().gang;
+    // From here on what fails is the launch's error: its inputs are given up.
+    for (pjrt::Launch& launch : launches) launch.inputs.clear();
     if (!collectives_.has_value() || gang == nullptr) {
-      for (const auto& [program, run] : runs) program->enqueue(run);
+      for (size_t i = 0; i < runs.size(); ++i) {
+        Status status = status_of_work([&] {
+          runs[i].first->enqueue(runs[i].second);
+          return ok_status();
+        });
+        if (!status.ok()) launches[i].done->complete(std::move(status));
+      }
       return ok_status();
     }
     // Devices that meet in the program hold up the gangs that come later: so they begin when the

@@ -162,9 +162,7 @@ Status DeviceGroup::prepare(const Call& call, bool donates, DeviceWork::State& s
       HEKLA_ASSIGN_OR_RETURN(state.place, DevicePlace::like(x));
     }
     if (call.dims) state.place->dims = *call.dims;
-    if (state.place->dtype == DType::kInvalid) {
-      return unimplemented("a token, or an element type newer than this runtime, has no elements");
-    }
+    HEKLA_RETURN_IF_ERROR(check_has_elements(state.place->dtype));
     HEKLA_RETURN_IF_ERROR(checked_bytes(state.place->dtype, state.place->dims).status());
     state.may_write_over = call.may_write_over;
   }

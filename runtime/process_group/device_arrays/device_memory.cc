@@ -11,6 +11,11 @@ using runtime::Buffer;
 
 bool is_direct(const Buffer& buffer) { return buffer.is_raw_host_layout() && buffer.is_on_host(); }
 
+Status check_has_elements(DType dtype) {
+  if (dtype != DType::kInvalid) return ok_status();
+  return unimplemented("a token, or an element type newer than this runtime, has no elements");
+}
+
 // The buffer, and what keeps its values.
 struct DeviceInput::Held {
   explicit Held(DeviceArray x) : buffer(std::move(x)) {}
@@ -35,9 +40,7 @@ struct DeviceInput::Held {
 Result<DeviceInput> DeviceInput::take(const DeviceArray& x, bool may_be_direct, bool is_freed,
                                       Deadline deadline) {
   if (x == nullptr || x->is_empty()) return invalid_argument("the device buffer is empty");
-  if (x->dtype() == DType::kInvalid) {
-    return unimplemented("a token, or an element type newer than this runtime, has no elements");
-  }
+  HEKLA_RETURN_IF_ERROR(check_has_elements(x->dtype()));
   HEKLA_ASSIGN_OR_RETURN(const bool was_freed, x->is_freed());
   if (was_freed) {
     return invalid_argument("the device buffer {} was freed or donated", x->shape());

@@ -17,6 +17,9 @@ namespace hekla::process_group {
 // Whether the group may use the buffer's memory itself: it is the host's, and dense as host arrays.
 bool is_direct(const runtime::Buffer& buffer);
 
+// UNIMPLEMENTED: buffers of this type have no elements.
+Status check_has_elements(DType dtype);
+
 // What a call reads.
 class DeviceInput {
  public:
