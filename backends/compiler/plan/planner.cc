@@ -15,6 +15,7 @@
 #include "backends/compiler/plan/memory.h"
 #include "backends/compiler/plan/overlap.h"
 #include "backends/compiler/plan/rotate.h"
+#include "backends/compiler/plan/visit.h"
 #include "runtime/program/ir/clone.h"
 #include "runtime/program/ir/device_groups.h"
 #include "runtime/program/ir/op_attributes.h"
@@ -25,6 +26,9 @@ namespace {
 using ir::OpCode;
 using lower::Role;
 using Space = Slice::Space;
+
+// What kernels may rely on (kernel/kernel.h).
+constexpr int64_t kOperandAlignment = 16;
 
 // A module whose entry runs one operation: its operands, and the values around it that its regions
 // use, are the arguments in this order.
@@ -471,8 +475,31 @@ class Planner {
     const std::vector<const ir::Operation*> inside = fusion.computed_for({op.result()});
     lower::LowerOptions lower_options = this->lower_options();
     if (inside.size() > 1) lower_options.max_instructions = options_.max_instructions;
+    const ir::Value* update = op.operand(1);
+    while (!fusion.in_memory(*update) && lower::keeps_row_major_order(*update->defining_op())) {
+      update = update->defining_op()->operand(0);
+    }
+    // A part of the result's memory, where nothing about the whole matters to what is written.
+    std::optional<Slice> part;
+    if (const auto place = lower::fixed_place(op)) {
+      part = slices_[op.result()];
+      part->offset += *place * dtype_bytes(op.result()->type().dtype());
+      part->bytes = byte_size(op.operand(1)->type());
+    }
+    if (part && fusion.in_memory(*update)) {
+      HEKLA_ASSIGN_OR_RETURN(Slice from, slice_of(*update));
+      if (buffer_of(from) == buffer_of(*part) && !(from == *part)) {
+        const Slice own = new_buffer(from.bytes);
+        copy(from, own, steps);
+        from = own;
+      }
+      copy(from, *part, steps);
+      return ok_status();
+    }
+    const bool is_part = part && part->offset % kOperandAlignment == 0;
     Result<lower::LoweredKernel> lowered =
-        lower::lower_update_in_place(op, in_memory, lower_options);
+        is_part ? lower::lower_kernel({update}, in_memory, lower_options)
+                : lower::lower_update_in_place(op, in_memory, lower_options);
     if (lowered.status().code() == StatusCode::kResourceExhausted && inside.size() > 1) {
       cut(inside, {op.result()});
       return ok_status();
@@ -485,6 +512,14 @@ class Planner {
           return !bound.is_output && slices_.contains(bound.value) &&
                  slices_[bound.value] == slices_[op.result()];
         });
+    if (is_part) {
+      const Slice to = reads_target ? new_buffer(part->bytes) : *part;
+      slices_[update] = to;
+      HEKLA_RETURN_IF_ERROR(add_kernel(std::move(*lowered), steps));
+      slices_.erase(update);
+      copy(to, *part, steps);
+      return ok_status();
+    }
     if (reads_target) {
       // The update is computed from what it overwrites: through a buffer of its own.
       const Slice shared = slices_[op.result()];
