@@ -8,6 +8,7 @@
 #include "backends/compiler/lower/algorithm.h"
 #include "backends/compiler/lower/contraction.h"
 #include "backends/compiler/lower/lower.h"
+#include "backends/compiler/lower/pointwise_loop.h"
 #include "backends/compiler/passes/passes.h"
 #include "backends/compiler/passes/trip_count.h"
 #include "backends/compiler/plan/donation.h"
@@ -29,6 +30,13 @@ using Space = Slice::Space;
 
 // What kernels may rely on (kernel/kernel.h).
 constexpr int64_t kOperandAlignment = 16;
+
+// Of a kernel that does iterations of a loop: its scalar instructions; instructions that a point
+// executes, a tenth of a second on a slow processor, so that a device answers meanwhile; and those
+// of all points.
+constexpr int64_t kMostOfLoopKernel = 4000;
+constexpr int64_t kMostOfPoint = int64_t{1} << 24;
+constexpr int64_t kMostOfPoints = int64_t{1} << 34;
 
 // A module whose entry runs one operation: its operands, and the values around it that its regions
 // use, are the arguments in this order.
@@ -592,11 +600,103 @@ class Planner {
            passes::is_pure(*next->defining_op()) && next->defining_op()->result_count() == 1;
   }
 
+  // How many iterations of a loop one kernel may do, of `count`; 0: none.
+  Result<int64_t> iterations_at_once(const lower::PointwiseLoop& loop, int64_t count) const {
+    Result<lower::LoweredKernel> one = lower::lower_pointwise_loop(loop, 1, true, lower_options());
+    if (!one.ok()) return one.status();
+    const kernel::Function& body = one->kernel.body;
+    const auto size = static_cast<int64_t>(body.size());
+    if (size > kMostOfLoopKernel) return 0;
+    int64_t most = std::min(kMostOfPoint / size, kMostOfPoints / size / loop.points);
+    if (traits_.max_loop_iterations > 0) {
+      const auto& all = body.instructions();
+      const auto loops = std::count_if(all.begin(), all.end(), [](const auto& instruction) {
+        return instruction.op == kernel::Op::kFor;
+      });
+      // Inner ones have at most 64 trips each; and an invocation may have several points.
+      constexpr int64_t kMostTrips = 65, kPoints = 4;
+      most = std::min(most, traits_.max_loop_iterations / kPoints / (1 + (loops - 1) * kMostTrips));
+    }
+    return most < 2 && most < count ? 0 : std::min(most, count);
+  }
+
+  // All iterations, or as many as may be at once, as one kernel; false: it takes steps.
+  Result<bool> plan_pointwise_loop(const ir::Operation& op, int64_t count, Steps& steps) {
+    kernel::Refusal why;
+    const auto loop = lower::find_pointwise_loop(
+        op, [&](size_t i) { return only_counts(op, i); }, lower_options(), why);
+    int64_t at_once = 0;
+    if (loop) {
+      const Result<int64_t> most = iterations_at_once(*loop, count);
+      if (most.ok()) at_once = *most;
+      if (at_once == 0) why = most.ok() ? "an iteration is too much work" : most.status().message();
+    }
+    kernel::Implementations ways;
+    ways.ask("iterations in a kernel", why);
+    ways.ask("steps for each iteration", "");
+    Decision decision{fmt::format("{} of {} trips", op.name(), count), ways.take()};
+    auto& all = plan_.decisions;
+    if (std::find(all.begin(), all.end(), decision) == all.end())
+      all.push_back(std::move(decision));
+    if (at_once == 0) return false;
+
+    using Kind = lower::PointwiseLoop::Kind;
+    const ir::Block& body = op.region(1).front();
+    const int64_t rounds = (count - 1) / at_once;
+    std::vector<size_t> changing;
+    std::vector<Slice> current, next;
+    for (size_t i = 0; i < loop->kinds.size(); ++i) {
+      if (loop->kinds[i] == Kind::kUnwanted) continue;
+      HEKLA_ASSIGN_OR_RETURN(const Slice from, slice_of(*op.operand(i)));
+      slices_[body.argument(i)] = from;
+      if (loop->kinds[i] == Kind::kFixed) {
+        slices_[op.result(i)] = from;
+        for (const ir::Value* value : {op.operand(i), body.argument(i), op.result(i)}) {
+          shared_.insert(value);
+        }
+      } else if (loop->kinds[i] == Kind::kRows) {
+        copy(from, make_slice(*op.result(i)), steps);
+      } else {
+        changing.push_back(i);
+        if (rounds == 0) continue;
+        current.push_back(new_buffer(from.bytes));
+        next.push_back(new_buffer(from.bytes));
+        copy(from, current.back(), steps);
+      }
+    }
+    if (rounds > 0) {
+      for (size_t k = 0; k < changing.size(); ++k) {
+        slices_[body.argument(changing[k])] = current[k];
+        slices_[op.result(changing[k])] = next[k];
+      }
+      Result<lower::LoweredKernel> some =
+          lower::lower_pointwise_loop(*loop, at_once, true, lower_options());
+      if (!some.ok()) return some.status();
+      RepeatStep repeat;
+      repeat.count = rounds;
+      HEKLA_RETURN_IF_ERROR(add_kernel(std::move(*some), repeat.body));
+      for (size_t k = 0; k < changing.size(); ++k) copy(next[k], current[k], repeat.body);
+      steps.push_back({std::move(repeat)});
+    }
+    for (const size_t i : changing) {
+      if (op.result(i)->has_uses()) make_slice(*op.result(i));
+    }
+    Result<lower::LoweredKernel> rest = lower::lower_pointwise_loop(
+        *loop, count - rounds * at_once, false, lower_options());
+    if (!rest.ok()) return rest.status();
+    HEKLA_RETURN_IF_ERROR(add_kernel(std::move(*rest), steps));
+    return true;
+  }
+
   Status plan_while(const ir::Operation& op, Steps& steps) {
     const ir::Block& condition = op.region(0).front();
     const ir::Block& body = op.region(1).front();
     const int64_t count = passes::trip_count(op);
     const bool is_counted = count >= 0;
+    if (options_.fuse && count > 0) {
+      HEKLA_ASSIGN_OR_RETURN(const bool is_planned, plan_pointwise_loop(op, count, steps));
+      if (is_planned) return ok_status();
+    }
     std::unordered_set<const ir::Value*> unwanted;
     std::vector<Slice> initial, carried;
     std::vector<size_t> changing;
