@@ -37,6 +37,11 @@ constexpr int64_t kOperandAlignment = 16;
 constexpr int64_t kMostOfLoopKernel = 4000;
 constexpr int64_t kMostOfPoint = int64_t{1} << 24;
 constexpr int64_t kMostOfPoints = int64_t{1} << 34;
+// Where kernels start quickly (device_traits.h): instructions of an iteration that depend on each
+// other for long, points that keep a processor busy, and those that its caches do not hold.
+constexpr int64_t kLongIteration = 40;
+constexpr int64_t kSeveralPoints = 32;
+constexpr int64_t kManyPoints = int64_t{1} << 16;
 
 // A module whose entry runs one operation: its operands, and the values around it that its regions
 // use, are the arguments in this order.
@@ -607,6 +612,11 @@ class Planner {
     const kernel::Function& body = one->kernel.body;
     const auto size = static_cast<int64_t>(body.size());
     if (size > kMostOfLoopKernel) return 0;
+    if (options_.small_limits) return std::min<int64_t>(count, 3);
+    if (traits_.starts_kernels_quickly && size > kLongIteration && loop.points > kSeveralPoints &&
+        loop.points < kManyPoints) {
+      return 0;
+    }
     int64_t most = std::min(kMostOfPoint / size, kMostOfPoints / size / loop.points);
     if (traits_.max_loop_iterations > 0) {
       const auto& all = body.instructions();
