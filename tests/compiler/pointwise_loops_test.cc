@@ -197,11 +197,11 @@ TEST(PointwiseLoops, WhatLooksAtOtherPointsTakesSteps) {
                 .next = "%w"},
                "stablehlo.reverse looks at other points");
   expect_steps({.body = R"(    %f = stablehlo.constant dense<0.0> : tensor<f32>
-    %s = stablehlo.reduce(%v init: %f) applies stablehlo.add across dimensions = [0, 1] : (tensor<7x3xf32>, tensor<f32>) -> tensor<f32>
+    %s = stablehlo.reduce(%v init: %f) applies stablehlo.maximum across dimensions = [0, 1] : (tensor<7x3xf32>, tensor<f32>) -> tensor<f32>
     %w = stablehlo.broadcast_in_dim %s, dims = [] : (tensor<f32>) -> tensor<7x3xf32>
 )",
                 .next = "%w"},
-               "there is stablehlo.reduce in it");
+               "stablehlo.broadcast_in_dim looks at other points");
   expect_steps({.arguments = "%x: tensor<7x3xf32>, %y: tensor<5xf32>",
                 .carried = "%v = %x, %u = %y",
                 .types = "tensor<7x3xf32>, tensor<5xf32>",

@@ -639,7 +639,7 @@ class Planner {
     if (loop) {
       const Result<int64_t> most = iterations_at_once(*loop, count);
       if (most.ok()) at_once = *most;
-      if (at_once == 0) why = most.ok() ? "an iteration is too much work" : most.status().message();
+      if (at_once == 0) why = most.ok() ? "an iteration is much work for many points" : most.status().message();
     }
     kernel::Implementations ways;
     ways.ask("iterations in a kernel", why);
