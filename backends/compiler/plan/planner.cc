@@ -2,6 +2,7 @@
 #include "backends/compiler/plan/planner.h"
 
 #include <algorithm>
+#include <limits>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -370,7 +371,13 @@ class Planner {
     Result<lower::LoweredSequence> lowered =
         lower::lower_sequence(outputs, in_memory, lower_options);
     if (lowered.status().code() == StatusCode::kResourceExhausted && inside.size() > 1) {
-      cut(inside, outputs);
+      lower_options.max_instructions = std::numeric_limits<size_t>::max();
+      lowered = lower::lower_sequence(outputs, in_memory, lower_options);
+      size_t size = 0;
+      if (lowered.ok()) {
+        for (const auto& each : lowered->kernels) size = std::max(size, each.kernel.body.size());
+      }
+      cut(inside, outputs, size);
       for (const ir::Value* output : outputs) make_slice(*output);
       return ok_status();
     }
@@ -392,16 +399,54 @@ class Planner {
     return ok_status();
   }
 
-  // A kernel of several outputs becomes one for each, another two halves.
+  // A kernel of several outputs becomes one for each. Of another, which is `size` instructions long,
+  // values are stored so that what is computed between them is as much as fits a kernel.
   void cut(const std::vector<const ir::Operation*>& inside,
-           const std::vector<const ir::Value*>& outputs) {
+           const std::vector<const ir::Value*>& outputs, size_t size) {
     std::unordered_set<const ir::Operation*> roots;
     for (const ir::Value* output : outputs) roots.insert(output->defining_op());
     if (roots.size() > 1) {
       cuts_.insert(roots.begin(), roots.end());
-    } else {
-      cuts_.insert(inside[(inside.size() - 1) / 2]);
+      return;
     }
+    const double part = static_cast<double>(options_.max_instructions) / static_cast<double>(size);
+    const auto most = static_cast<size_t>(
+        std::max(size == 0 ? 0 : part * static_cast<double>(inside.size()), 1.0));
+    std::unordered_set<const ir::Operation*> left(inside.begin(), inside.end());
+    const auto computed_with = [&](const ir::Operation& op) {
+      std::unordered_set<const ir::Operation*> found{&op};
+      std::vector<const ir::Operation*> open{&op};
+      while (!open.empty()) {
+        const ir::Operation& one = *open.back();
+        open.pop_back();
+        for (const ir::Value* operand : one.operands()) {
+          const ir::Operation* made = operand->defining_op();
+          if (left.contains(made) && found.insert(made).second) open.push_back(made);
+        }
+      }
+      return found.size();
+    };
+    const size_t before = cuts_.size();
+    std::unordered_map<const ir::Operation*, size_t> sizes;
+    for (const ir::Operation* op : inside) {
+      size_t& mine = sizes[op];
+      mine = computed_with(*op);
+      while (mine > most) {
+        // Of what it is made of the longest.
+        const ir::Operation* longest = nullptr;
+        for (const ir::Value* operand : op->operands()) {
+          const ir::Operation* made = operand->defining_op();
+          if (left.contains(made) && (longest == nullptr || sizes[made] > sizes[longest])) {
+            longest = made;
+          }
+        }
+        if (longest == nullptr) break;
+        left.erase(longest);
+        cuts_.insert(longest);
+        mine = computed_with(*op);
+      }
+    }
+    if (cuts_.size() == before) cuts_.insert(inside[(inside.size() - 1) / 2]);
   }
 
   // `result`, which `op` updates in part, begins as a copy of `from` or takes its memory over.
@@ -514,7 +559,9 @@ class Planner {
         is_part ? lower::lower_kernel({update}, in_memory, lower_options)
                 : lower::lower_update_in_place(op, in_memory, lower_options);
     if (lowered.status().code() == StatusCode::kResourceExhausted && inside.size() > 1) {
-      cut(inside, {op.result()});
+      lower_options.max_instructions = std::numeric_limits<size_t>::max();
+      lowered = lower::lower_update_in_place(op, in_memory, lower_options);
+      cut(inside, {op.result()}, lowered.ok() ? lowered->kernel.body.size() : 0);
       return ok_status();
     }
     if (!lowered.ok()) {
@@ -802,7 +849,7 @@ Result<LaunchPlan> make_plan(const ir::Module& module, const PlanOptions& option
   if (module.entry() == nullptr || module.entry()->is_declaration()) {
     return invalid_argument("the module has no entry function");
   }
-  // Each round halves the kernels that are too long.
+  // Each round cuts the kernels that are too long.
   std::unordered_set<const ir::Operation*> cuts;
   for (;;) {
     const size_t before = cuts.size();
