@@ -31,7 +31,7 @@ HostArray ramp(const ir::Type& type) {
 
 // The plan, once the evaluator's results are also the plan's.
 Plan same_as_evaluated(const std::string& text, const plan::DeviceTraits& traits = {},
-                  CompilerOptions options = {}) {
+                       CompilerOptions options = {}) {
   Result<std::unique_ptr<ir::Module>> read = stablehlo::read_program(text);
   EXPECT_TRUE(read.ok()) << read.status().message() << "\n" << text;
   if (!read.ok()) return nullptr;
@@ -48,7 +48,8 @@ Plan same_as_evaluated(const std::string& text, const plan::DeviceTraits& traits
   EXPECT_TRUE(got.ok()) << got.status().message();
   for (size_t r = 0; want.ok() && got.ok() && r < want->size(); ++r) {
     EXPECT_EQ(std::memcmp((*want)[r].data(), (*got)[r].data(), (*got)[r].size()), 0)
-        << "result " << r << "\n" << text << to_string(**plan);
+        << "result " << r << "\n"
+        << text << to_string(**plan);
   }
   return *plan;
 }
@@ -75,7 +76,7 @@ struct Loop {
   std::string carried = "%v = %x";        // beside the counter %i
   std::string types = "tensor<7x3xf32>";  // of these
   std::string body;
-  std::string next;                       // of these
+  std::string next;  // of these
   int results = 1;
   int trips = 10;
 };
@@ -134,9 +135,7 @@ void expect_steps(const Loop& loop, const std::string& why) {
   EXPECT_NE(said.find(why), std::string::npos) << said;
 }
 
-TEST(PointwiseLoops, ElementsStayInAKernel) {
-  expect_kernel({.body = kHalve, .next = "%w"});
-}
+TEST(PointwiseLoops, ElementsStayInAKernel) { expect_kernel({.body = kHalve, .next = "%w"}); }
 
 TEST(PointwiseLoops, TheCounterIsCarriedWhereItIsUsed) {
   expect_kernel({.body = R"(    %k = stablehlo.convert %i : (tensor<i32>) -> tensor<f32>
@@ -147,22 +146,25 @@ TEST(PointwiseLoops, TheCounterIsCarriedWhereItIsUsed) {
 }
 
 TEST(PointwiseLoops, ArraysAndNumbersGoRoundTogether) {
-  expect_kernel({.arguments = "%x: tensor<7x3xf32>, %y: tensor<21xf32>, %s: tensor<f32>",
-                 .carried = "%v = %x, %u = %y, %t = %s",
-                 .types = "tensor<7x3xf32>, tensor<21xf32>, tensor<f32>",
-                 .body = R"(    %b = stablehlo.broadcast_in_dim %t, dims = [] : (tensor<f32>) -> tensor<21xf32>
+  expect_kernel(
+      {.arguments = "%x: tensor<7x3xf32>, %y: tensor<21xf32>, %s: tensor<f32>",
+       .carried = "%v = %x, %u = %y, %t = %s",
+       .types = "tensor<7x3xf32>, tensor<21xf32>, tensor<f32>",
+       .body =
+           R"(    %b = stablehlo.broadcast_in_dim %t, dims = [] : (tensor<f32>) -> tensor<21xf32>
     %f = stablehlo.reshape %v : (tensor<7x3xf32>) -> tensor<21xf32>
     %w = stablehlo.multiply %f, %b : tensor<21xf32>
     %g = stablehlo.reshape %u : (tensor<21xf32>) -> tensor<7x3xf32>
     %m = stablehlo.negate %t : tensor<f32>
 )",
-                 .next = "%g, %w, %m",
-                 .results = 3});
+       .next = "%g, %w, %m",
+       .results = 3});
 }
 
 // As lax.scan writes it: rows of one array are read, rows of another written.
 TEST(PointwiseLoops, RowsAreReadAndWritten) {
-  const std::string row = R"(    %r = stablehlo.dynamic_slice %a, %i, %zero, sizes = [1, 3] : (tensor<10x3xf32>, tensor<i32>, tensor<i32>) -> tensor<1x3xf32>
+  const std::string row =
+      R"(    %r = stablehlo.dynamic_slice %a, %i, %zero, sizes = [1, 3] : (tensor<10x3xf32>, tensor<i32>, tensor<i32>) -> tensor<1x3xf32>
     %f = stablehlo.reshape %r : (tensor<1x3xf32>) -> tensor<3xf32>
     %w = stablehlo.subtract %f, %v : tensor<3xf32>
     %g = stablehlo.reshape %w : (tensor<3xf32>) -> tensor<1x3xf32>
@@ -193,9 +195,9 @@ TEST(PointwiseLoops, OfANumberOnePointWritesRows) {
 }
 
 TEST(PointwiseLoops, WhatLooksAtOtherPointsTakesSteps) {
-  expect_steps({.body = "    %w = stablehlo.reverse %v, dims = [0] : tensor<7x3xf32>\n",
-                .next = "%w"},
-               "stablehlo.reverse looks at other points");
+  expect_steps(
+      {.body = "    %w = stablehlo.reverse %v, dims = [0] : tensor<7x3xf32>\n", .next = "%w"},
+      "stablehlo.reverse looks at other points");
   expect_steps({.body = R"(    %f = stablehlo.constant dense<0.0> : tensor<f32>
     %s = stablehlo.reduce(%v init: %f) applies stablehlo.maximum across dimensions = [0, 1] : (tensor<7x3xf32>, tensor<f32>) -> tensor<f32>
     %w = stablehlo.broadcast_in_dim %s, dims = [] : (tensor<f32>) -> tensor<7x3xf32>
@@ -213,21 +215,23 @@ TEST(PointwiseLoops, WhatLooksAtOtherPointsTakesSteps) {
 
 // An array that an iteration writes a part of and reads another of.
 TEST(PointwiseLoops, WhatReadsWhatItWroteTakesSteps) {
-  expect_steps({.arguments = "%x: tensor<12xf32>",
-                .types = "tensor<12xf32>",
-                .body = R"(    %r = stablehlo.dynamic_slice %v, %i, sizes = [1] : (tensor<12xf32>, tensor<i32>) -> tensor<1xf32>
+  expect_steps(
+      {.arguments = "%x: tensor<12xf32>",
+       .types = "tensor<12xf32>",
+       .body =
+           R"(    %r = stablehlo.dynamic_slice %v, %i, sizes = [1] : (tensor<12xf32>, tensor<i32>) -> tensor<1xf32>
     %m = stablehlo.negate %r : tensor<1xf32>
     %j = stablehlo.add %i, %one : tensor<i32>
     %w = stablehlo.dynamic_update_slice %v, %m, %j : (tensor<12xf32>, tensor<1xf32>, tensor<i32>) -> tensor<12xf32>
 )",
-                .next = "%w"},
-               "looks at other points");
+       .next = "%w"},
+      "looks at other points");
 }
 
 // Of a million trips, on a device that ends loops after 65,535 in all.
 TEST(PointwiseLoops, ManyTripsAreSeveralKernels) {
-  Result<std::unique_ptr<ir::Module>> read = stablehlo::read_program(
-      text_of({.body = kHalve, .next = "%w", .trips = 1'000'000}));
+  Result<std::unique_ptr<ir::Module>> read =
+      stablehlo::read_program(text_of({.body = kHalve, .next = "%w", .trips = 1'000'000}));
   ASSERT_TRUE(read.ok()) << read.status().message();
   const std::shared_ptr<const ir::Module> module = std::move(*read);
   for (const int64_t most : {int64_t{0}, int64_t{65'535}}) {
@@ -254,10 +258,10 @@ std::string parts(int count, const std::string& type, const std::string& whole,
     names += fmt::format("{}%y{}", i > 0 ? ", " : "", i);
     types += fmt::format("{}{}", i > 0 ? ", " : "", type);
   }
-  return fmt::format("func.func @main({}) -> {} {{\n{}  %all = stablehlo.concatenate {}, dim = {} : "
-                     "({}) -> {}\n  return %all : {}\n}}",
-                     arguments, whole, body, names, whole.starts_with("tensor<6x") ? 1 : 0, types,
-                     whole, whole);
+  return fmt::format(
+      "func.func @main({}) -> {} {{\n{}  %all = stablehlo.concatenate {}, dim = {} : "
+      "({}) -> {}\n  return %all : {}\n}}",
+      arguments, whole, body, names, whole.starts_with("tensor<6x") ? 1 : 0, types, whole, whole);
 }
 
 constexpr char kNegated[] = "  %y{i} = stablehlo.negate %x{i} : tensor<";
@@ -269,18 +273,18 @@ TEST(Updates, OperandsOfAConcatenateShareKernels) {
   // Computed straight into the result, where its elements lie right, and elsewhere.
   for (const int size : {8, 7}) {
     const std::string type = fmt::format("tensor<{}xf32>", size);
-    const Plan plan = same_as_evaluated(
-        parts(30, type, fmt::format("tensor<{}xf32>", 30 * size),
-              std::string(kNegated) + fmt::format("{}xf32>\n", size)),
-        {}, options);
+    const Plan plan =
+        same_as_evaluated(parts(30, type, fmt::format("tensor<{}xf32>", 30 * size),
+                                std::string(kNegated) + fmt::format("{}xf32>\n", size)),
+                          {}, options);
     ASSERT_NE(plan, nullptr);
     EXPECT_LE(plan->kernels.size(), 3u) << to_string(*plan);
     EXPECT_EQ(kernel_steps(*plan), 30) << to_string(*plan);
   }
   // Columns.
-  const Plan columns = same_as_evaluated(parts(30, "tensor<6x4xf32>", "tensor<6x120xf32>",
-                                          std::string(kNegated) + "6x4xf32>\n"),
-                                    {}, options);
+  const Plan columns = same_as_evaluated(
+      parts(30, "tensor<6x4xf32>", "tensor<6x120xf32>", std::string(kNegated) + "6x4xf32>\n"), {},
+      options);
   ASSERT_NE(columns, nullptr);
   EXPECT_LE(columns->kernels.size(), 2u) << to_string(*columns);
   // What is in memory is copied, but for the first, which the array begins with.
@@ -291,9 +295,10 @@ TEST(Updates, OperandsOfAConcatenateShareKernels) {
     types += fmt::format("{}tensor<{}xf32>", i > 0 ? ", " : "", 15 + i);
   }
   const Plan copies = same_as_evaluated(
-      fmt::format("func.func @main({}) -> tensor<885xf32> {{\n  %all = stablehlo.concatenate {}, dim "
-                  "= 0 : ({}) -> tensor<885xf32>\n  return %all : tensor<885xf32>\n}}",
-                  arguments, names, types),
+      fmt::format(
+          "func.func @main({}) -> tensor<885xf32> {{\n  %all = stablehlo.concatenate {}, dim "
+          "= 0 : ({}) -> tensor<885xf32>\n  return %all : tensor<885xf32>\n}}",
+          arguments, names, types),
       {}, options);
   ASSERT_NE(copies, nullptr);
   EXPECT_EQ(copies->kernels.size(), 1u) << to_string(*copies);

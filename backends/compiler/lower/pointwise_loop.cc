@@ -166,8 +166,8 @@ class LoopMaker {
                             : maker_.emitter().emit(argument, point_of(argument)));
     }
     hoist();
-    const Elements last = maker_.loop(
-        maker_.index(trips), dtypes, initial, [&](Value, const Elements& elements) {
+    const Elements last =
+        maker_.loop(maker_.index(trips), dtypes, initial, [&](Value, const Elements& elements) {
           Emitter& emitter = maker_.emitter();
           for (size_t k = 0; k < carried.size(); ++k) {
             emitter.know(*body_.argument(carried[k]), elements[k]);
@@ -241,8 +241,8 @@ class LoopMaker {
     const Values needed = needed_values();
     for (const ir::Operation* op : inside) {
       if (op->result_count() != 1 || !needed.contains(op->result())) continue;
-      const bool is_at_points = lower::keeps_row_major_order(*op) ||
-                                role_of(*op) == Role::kElementwise;
+      const bool is_at_points =
+          lower::keeps_row_major_order(*op) || role_of(*op) == Role::kElementwise;
       for (const ir::Value* operand : op->operands()) {
         const int64_t count = count_of(*operand);
         if (!is_at_points || changing.contains(operand) || (count != 1 && count != loop_.points)) {

@@ -29,8 +29,8 @@ struct DeviceTraits {
   bool has_lapack = false;
   // Has code for TransformStep: what lower::why_no_transform lets becomes such steps.
   bool has_transforms = false;
-  // Goes from one kernel to the next in the time of a few hundred instructions, and is faster at one
-  // instruction for many points than at many for one. Then loops of much arithmetic on what its
+  // Goes from one kernel to the next in the time of a few hundred instructions, and is faster at
+  // one instruction for many points than at many for one. Then loops of much arithmetic on what its
   // caches hold stay steps.
   bool starts_kernels_quickly = false;
   // Gains by a RowsStep; without it there are none.

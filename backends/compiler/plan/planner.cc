@@ -399,8 +399,8 @@ class Planner {
     return ok_status();
   }
 
-  // A kernel of several outputs becomes one for each. Of another, which is `size` instructions long,
-  // values are stored so that what is computed between them is as much as fits a kernel.
+  // A kernel of several outputs becomes one for each. Of another, which is `size` instructions
+  // long, values are stored so that what is computed between them is as much as fits a kernel.
   void cut(const std::vector<const ir::Operation*>& inside,
            const std::vector<const ir::Value*>& outputs, size_t size) {
     std::unordered_set<const ir::Operation*> roots;
@@ -686,7 +686,8 @@ class Planner {
     if (loop) {
       const Result<int64_t> most = iterations_at_once(*loop, count);
       if (most.ok()) at_once = *most;
-      if (at_once == 0) why = most.ok() ? "an iteration is much work for many points" : most.status().message();
+      if (at_once == 0)
+        why = most.ok() ? "an iteration is much work for many points" : most.status().message();
     }
     kernel::Implementations ways;
     ways.ask("iterations in a kernel", why);
@@ -738,8 +739,8 @@ class Planner {
     for (const size_t i : changing) {
       if (op.result(i)->has_uses()) make_slice(*op.result(i));
     }
-    Result<lower::LoweredKernel> rest = lower::lower_pointwise_loop(
-        *loop, count - rounds * at_once, false, lower_options());
+    Result<lower::LoweredKernel> rest =
+        lower::lower_pointwise_loop(*loop, count - rounds * at_once, false, lower_options());
     if (!rest.ok()) return rest.status();
     HEKLA_RETURN_IF_ERROR(add_kernel(std::move(*rest), steps));
     return true;

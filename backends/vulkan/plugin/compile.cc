@@ -21,8 +21,8 @@
 namespace hekla::vulkan {
 namespace {
 
-// Scalar instructions of a kernel of several operations: drivers' compilers take more than twice the
-// time for twice the code, and several kernels are compiled side by side.
+// Scalar instructions of a kernel of several operations: drivers' compilers take more than twice
+// the time for twice the code, and several kernels are compiled side by side.
 constexpr size_t kMostInstructions = 5000;
 
 class Compiler {
