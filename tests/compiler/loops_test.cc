@@ -55,13 +55,14 @@ HostArray random_array(const ir::Type& type) {
 
 // The plan, once its results are those of the evaluator: equal bytes, or floats within `tolerance`.
 std::shared_ptr<const plan::LaunchPlan> checked_plan(const std::string& text, double tolerance = 0,
-                                                     bool runs = true) {
+                                                     bool runs = true, bool fuse = true) {
   Result<std::unique_ptr<ir::Module>> read = stablehlo::read_program(text);
   EXPECT_TRUE(read.ok()) << read.status().message() << "\n" << text;
   if (!read.ok()) return nullptr;
   const std::shared_ptr<const ir::Module> module = std::move(*read);
   CompilerOptions options;
   options.verify_passes = true;
+  options.plan.fuse = fuse;
   const auto plan = compile_program(module, options);
   EXPECT_TRUE(plan.ok()) << plan.status().message();
   if (!plan.ok()) return nullptr;
@@ -171,7 +172,7 @@ TEST(Loops, TripCountsAreThoseOfTheProgram) {
             "%n = stablehlo.add %i, %d : " + t + "\n %z = stablehlo.add %y, %x : tensor<f32>\n" +
             "stablehlo.return %n, %z : " + t +
             ", tensor<f32>\n }\n return %r#1, %r#0 : tensor<f32>, " + t + "\n } }",
-        0, ends);
+        0, ends, /*fuse=*/false);
     if (plan == nullptr) return int64_t{-2};
     const auto loops = loops_of(plan->steps);
     if (loops.size() == 1) return loops[0]->count;

@@ -21,6 +21,31 @@ using kernel::ScalarType;
 
 namespace {
 
+// Of a constant of rank 0.
+std::optional<int64_t> constant_integer(const ir::Value& value) {
+  const ir::Operation* op = value.defining_op();
+  if (op == nullptr || op->code() != OpCode::kConstant || value.type().rank() != 0) return {};
+  const auto* dense = op->attribute("value").get<ir::DenseValue>();
+  if (dense == nullptr) return {};
+  switch (value.type().dtype()) {
+    case DType::kI32:
+      return *dense->values.as<int32_t>();
+    case DType::kI64:
+      return *dense->values.as<int64_t>();
+    default:
+      return {};
+  }
+}
+
+// One of several updates of one array at constant places, as wide concatenates become.
+bool is_one_of_several(const ir::Operation& update) {
+  const auto is_update = [](const ir::Operation* op) {
+    return op != nullptr && op->code() == OpCode::kDynamicUpdateSlice;
+  };
+  const auto& users = update.result()->users();
+  return is_update(update.operand(0)->defining_op()) || (users.size() == 1 && is_update(users[0]));
+}
+
 // Points that one grid point of a contraction computes: loads of one operand are shared by them.
 constexpr int64_t kTileRows = 8;
 
@@ -193,6 +218,14 @@ class Lowering {
     for (size_t g = 0; g < grid.sizes.size(); ++g) {
       b.set_grid_size(static_cast<int>(g), grid.sizes[g]);
     }
+    if (in_place != nullptr && is_one_of_several(*in_place)) {
+      // From memory, so that all that differ in nothing else are one kernel.
+      for (size_t d = 0; d < dims.size(); ++d) {
+        const ir::Value* start = in_place->operand(d + 2);
+        const bool is_free = dims[d] != in_place->result()->type().dims()[d];
+        if (is_free && constant_integer(*start)) starts_.insert(start);
+      }
+    }
     Emitter emitter(b, [this](const ir::Value& value) { return operand_of(value); });
     const Points points = make_points(b, grid, dims, is_linear);
 
@@ -310,6 +343,7 @@ class Lowering {
   }
 
   std::optional<int> operand_of(const ir::Value& value) {
+    if (starts_.contains(&value)) return find_or_add(value, false);
     if (std::find(outputs_.begin(), outputs_.end(), &value) != outputs_.end()) return std::nullopt;
     if (value.defining_op() != nullptr && !in_memory_(value)) return std::nullopt;
     return find_or_add(value, false);
@@ -373,6 +407,7 @@ class Lowering {
   const std::vector<const ir::Value*>& outputs_;
   const std::function<bool(const ir::Value&)>& in_memory_;
   const LowerOptions& options_;
+  std::unordered_set<const ir::Value*> starts_;  // constants that are loaded nevertheless
   std::vector<BoundOperand> operands_;
 };
 
@@ -396,6 +431,23 @@ Result<LoweredKernel> lower_kernel(const std::vector<const ir::Value*>& outputs,
                                    const std::function<bool(const ir::Value&)>& in_memory,
                                    const LowerOptions& options) {
   return Lowering(outputs, in_memory, options).run(nullptr);
+}
+
+std::optional<int64_t> fixed_place(const ir::Operation& update) {
+  const Dims& shape = update.result()->type().dims();
+  const Dims& window = update.operand(1)->type().dims();
+  const std::vector<int64_t> strides = strides_of(shape);
+  int64_t place = 0;
+  bool is_cut = false;  // by a dimension of several places: the ones behind it are whole
+  for (size_t d = 0; d < shape.size(); ++d) {
+    if (is_cut && window[d] != shape[d]) return std::nullopt;
+    is_cut = is_cut || window[d] != 1;
+    if (window[d] == shape[d]) continue;
+    const std::optional<int64_t> start = constant_integer(*update.operand(d + 2));
+    if (!start) return std::nullopt;
+    place += std::clamp<int64_t>(*start, 0, shape[d] - window[d]) * strides[d];
+  }
+  return place;
 }
 
 Result<LoweredKernel> lower_update_in_place(const ir::Operation& update,

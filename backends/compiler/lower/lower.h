@@ -167,6 +167,10 @@ Result<LoweredSequence> lower_sequence(const std::vector<const ir::Value*>& outp
                                        const std::function<bool(const ir::Value&)>& in_memory,
                                        const LowerOptions& options = {});
 
+// Where in the result of a dynamic_update_slice its update lies, in elements, when that is known
+// and the update is contiguous there; nullopt otherwise.
+std::optional<int64_t> fixed_place(const ir::Operation& update);
+
 // One kernel that writes `update` (a dynamic_update_slice) into the memory of its first operand:
 // the grid is the update's, and the result is the operand's buffer. The only output operand is the
 // operation's result.

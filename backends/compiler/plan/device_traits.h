@@ -29,6 +29,10 @@ struct DeviceTraits {
   bool has_lapack = false;
   // Has code for TransformStep: what lower::why_no_transform lets becomes such steps.
   bool has_transforms = false;
+  // Goes from one kernel to the next in the time of a few hundred instructions, and is faster at
+  // one instruction for many points than at many for one. Then loops of much arithmetic on what its
+  // caches hold stay steps.
+  bool starts_kernels_quickly = false;
   // Gains by a RowsStep; without it there are none.
   bool has_row_groups = true;
   // One thread that goes through all updates of a large scatter takes less time than many that sort

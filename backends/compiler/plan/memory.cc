@@ -136,7 +136,9 @@ class CopyElision {
     uses_[source] = 0;
     uses_[buffer_of(to)] += here - 2;
     for_each_slice_within(steps, plan_, [&](Slice& s, const Use&) {
-      if (buffer_of(s) == source) s = to;
+      if (buffer_of(s) != source) return;
+      s.space = to.space;
+      s.index = to.index;
     });
     return true;
   }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory planning: buffers that are never alive at the same time share bytes of an arena.
 //
-// Before it, every slice of an arena is a buffer of its own: `index` is its number and `offset` 0.
-// After it, `index` is the arena's and `offset` a place there. Pure.
+// Before it, every slice of an arena is in a buffer of its own: `index` is its number and `offset`
+// a place in it. After it, `index` is the arena's and `offset` a place there. Pure.
 #pragma once
 
 #include "backends/compiler/plan/launch_plan.h"

@@ -65,6 +65,13 @@ Names kernels_of(const LaunchPlan& plan) {
   return names;
 }
 
+// A loop over much arithmetic is steps there, though each point could go round by itself.
+DeviceTraits with_loops_as_steps() {
+  DeviceTraits traits;
+  traits.starts_kernels_quickly = true;
+  return traits;
+}
+
 template <typename What>
 int count_steps(const Steps& steps) {
   int count = 0;
@@ -410,7 +417,7 @@ TEST(Memory, ALoopUpdatesWhatItCarriesInPlace) {
       stablehlo.return %j, %t : tensor<i32>, tensor<64x128xf32>
     }
 )";
-  const LaunchPlan plan = plan_of(function(x_and(), body, "%r#1", kT));
+  const LaunchPlan plan = plan_of(function(x_and(), body, "%r#1", kT), {}, with_loops_as_steps());
   ASSERT_EQ(plan.steps.size(), 2u) << to_string(plan);
   EXPECT_TRUE(std::holds_alternative<CopyStep>(plan.steps[0].what));
   const auto& loop = std::get<RepeatStep>(plan.steps[1].what);
@@ -439,11 +446,13 @@ TEST(Plan, ACarriedValueWithoutUsersTakesNoStep) {
       stablehlo.return %j, %t, %e : tensor<i32>, tensor<64x128xf32>, tensor<4x4xf32>
     }
 )";
-  const LaunchPlan plan = plan_of(function(x_and("%m: tensor<4x4xf32>"), body, "%r#1", kT));
+  const std::string text = function(x_and("%m: tensor<4x4xf32>"), body, "%r#1", kT);
+  const LaunchPlan plan = plan_of(text, {}, with_loops_as_steps());
   ASSERT_EQ(plan.steps.size(), 2u) << to_string(plan);
   const auto& loop = std::get<RepeatStep>(plan.steps[1].what);
   ASSERT_EQ(loop.body.size(), 1u) << to_string(plan);
   EXPECT_TRUE(std::holds_alternative<KernelStep>(loop.body[0].what));
+  EXPECT_EQ(kernels_of(plan_of(text)), (Names{"while"}));  // all iterations
 }
 
 // ---- donation

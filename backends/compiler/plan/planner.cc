@@ -2,12 +2,14 @@
 #include "backends/compiler/plan/planner.h"
 
 #include <algorithm>
+#include <limits>
 #include <unordered_map>
 #include <unordered_set>
 
 #include "backends/compiler/lower/algorithm.h"
 #include "backends/compiler/lower/contraction.h"
 #include "backends/compiler/lower/lower.h"
+#include "backends/compiler/lower/pointwise_loop.h"
 #include "backends/compiler/passes/passes.h"
 #include "backends/compiler/passes/trip_count.h"
 #include "backends/compiler/plan/donation.h"
@@ -15,6 +17,7 @@
 #include "backends/compiler/plan/memory.h"
 #include "backends/compiler/plan/overlap.h"
 #include "backends/compiler/plan/rotate.h"
+#include "backends/compiler/plan/visit.h"
 #include "runtime/program/ir/clone.h"
 #include "runtime/program/ir/device_groups.h"
 #include "runtime/program/ir/op_attributes.h"
@@ -25,6 +28,21 @@ namespace {
 using ir::OpCode;
 using lower::Role;
 using Space = Slice::Space;
+
+// What kernels may rely on (kernel/kernel.h).
+constexpr int64_t kOperandAlignment = 16;
+
+// Of a kernel that does iterations of a loop: its scalar instructions; instructions that a point
+// executes, a tenth of a second on a slow processor, so that a device answers meanwhile; and those
+// of all points.
+constexpr int64_t kMostOfLoopKernel = 4000;
+constexpr int64_t kMostOfPoint = int64_t{1} << 24;
+constexpr int64_t kMostOfPoints = int64_t{1} << 34;
+// Where kernels start quickly (device_traits.h): instructions of an iteration that depend on each
+// other for long, points that keep a processor busy, and those that its caches do not hold.
+constexpr int64_t kLongIteration = 40;
+constexpr int64_t kSeveralPoints = 32;
+constexpr int64_t kManyPoints = int64_t{1} << 16;
 
 // A module whose entry runs one operation: its operands, and the values around it that its regions
 // use, are the arguments in this order.
@@ -354,7 +372,13 @@ class Planner {
     Result<lower::LoweredSequence> lowered =
         lower::lower_sequence(outputs, in_memory, lower_options);
     if (lowered.status().code() == StatusCode::kResourceExhausted && inside.size() > 1) {
-      cut(inside, outputs);
+      lower_options.max_instructions = std::numeric_limits<size_t>::max();
+      lowered = lower::lower_sequence(outputs, in_memory, lower_options);
+      size_t size = 0;
+      if (lowered.ok()) {
+        for (const auto& each : lowered->kernels) size = std::max(size, each.kernel.body.size());
+      }
+      cut(inside, outputs, size);
       for (const ir::Value* output : outputs) make_slice(*output);
       return ok_status();
     }
@@ -376,16 +400,54 @@ class Planner {
     return ok_status();
   }
 
-  // A kernel of several outputs becomes one for each, another two halves.
+  // A kernel of several outputs becomes one for each. Of another, which is `size` instructions
+  // long, values are stored so that what is computed between them is as much as fits a kernel.
   void cut(const std::vector<const ir::Operation*>& inside,
-           const std::vector<const ir::Value*>& outputs) {
+           const std::vector<const ir::Value*>& outputs, size_t size) {
     std::unordered_set<const ir::Operation*> roots;
     for (const ir::Value* output : outputs) roots.insert(output->defining_op());
     if (roots.size() > 1) {
       cuts_.insert(roots.begin(), roots.end());
-    } else {
-      cuts_.insert(inside[(inside.size() - 1) / 2]);
+      return;
     }
+    const double part = static_cast<double>(options_.max_instructions) / static_cast<double>(size);
+    const auto most = static_cast<size_t>(
+        std::max(size == 0 ? 0 : part * static_cast<double>(inside.size()), 1.0));
+    std::unordered_set<const ir::Operation*> left(inside.begin(), inside.end());
+    const auto computed_with = [&](const ir::Operation& op) {
+      std::unordered_set<const ir::Operation*> found{&op};
+      std::vector<const ir::Operation*> open{&op};
+      while (!open.empty()) {
+        const ir::Operation& one = *open.back();
+        open.pop_back();
+        for (const ir::Value* operand : one.operands()) {
+          const ir::Operation* made = operand->defining_op();
+          if (left.contains(made) && found.insert(made).second) open.push_back(made);
+        }
+      }
+      return found.size();
+    };
+    const size_t before = cuts_.size();
+    std::unordered_map<const ir::Operation*, size_t> sizes;
+    for (const ir::Operation* op : inside) {
+      size_t& mine = sizes[op];
+      mine = computed_with(*op);
+      while (mine > most) {
+        // Of what it is made of the longest.
+        const ir::Operation* longest = nullptr;
+        for (const ir::Value* operand : op->operands()) {
+          const ir::Operation* made = operand->defining_op();
+          if (left.contains(made) && (longest == nullptr || sizes[made] > sizes[longest])) {
+            longest = made;
+          }
+        }
+        if (longest == nullptr) break;
+        left.erase(longest);
+        cuts_.insert(longest);
+        mine = computed_with(*op);
+      }
+    }
+    if (cuts_.size() == before) cuts_.insert(inside[(inside.size() - 1) / 2]);
   }
 
   // `result`, which `op` updates in part, begins as a copy of `from` or takes its memory over.
@@ -472,10 +534,35 @@ class Planner {
     const std::vector<const ir::Operation*> inside = fusion.computed_for({op.result()});
     lower::LowerOptions lower_options = this->lower_options();
     if (inside.size() > 1) lower_options.max_instructions = options_.max_instructions;
+    const ir::Value* update = op.operand(1);
+    while (!fusion.in_memory(*update) && lower::keeps_row_major_order(*update->defining_op())) {
+      update = update->defining_op()->operand(0);
+    }
+    // A part of the result's memory, where nothing about the whole matters to what is written.
+    std::optional<Slice> part;
+    if (const auto place = lower::fixed_place(op)) {
+      part = slices_[op.result()];
+      part->offset += *place * dtype_bytes(op.result()->type().dtype());
+      part->bytes = byte_size(op.operand(1)->type());
+    }
+    if (part && fusion.in_memory(*update)) {
+      HEKLA_ASSIGN_OR_RETURN(Slice from, slice_of(*update));
+      if (buffer_of(from) == buffer_of(*part) && !(from == *part)) {
+        const Slice own = new_buffer(from.bytes);
+        copy(from, own, steps);
+        from = own;
+      }
+      copy(from, *part, steps);
+      return ok_status();
+    }
+    const bool is_part = part && part->offset % kOperandAlignment == 0;
     Result<lower::LoweredKernel> lowered =
-        lower::lower_update_in_place(op, in_memory, lower_options);
+        is_part ? lower::lower_kernel({update}, in_memory, lower_options)
+                : lower::lower_update_in_place(op, in_memory, lower_options);
     if (lowered.status().code() == StatusCode::kResourceExhausted && inside.size() > 1) {
-      cut(inside, {op.result()});
+      lower_options.max_instructions = std::numeric_limits<size_t>::max();
+      lowered = lower::lower_update_in_place(op, in_memory, lower_options);
+      cut(inside, {op.result()}, lowered.ok() ? lowered->kernel.body.size() : 0);
       return ok_status();
     }
     if (!lowered.ok()) {
@@ -486,6 +573,14 @@ class Planner {
           return !bound.is_output && slices_.contains(bound.value) &&
                  slices_[bound.value] == slices_[op.result()];
         });
+    if (is_part) {
+      const Slice to = reads_target ? new_buffer(part->bytes) : *part;
+      slices_[update] = to;
+      HEKLA_RETURN_IF_ERROR(add_kernel(std::move(*lowered), steps));
+      slices_.erase(update);
+      copy(to, *part, steps);
+      return ok_status();
+    }
     if (reads_target) {
       // The update is computed from what it overwrites: through a buffer of its own.
       const Slice shared = slices_[op.result()];
@@ -558,11 +653,109 @@ class Planner {
            passes::is_pure(*next->defining_op()) && next->defining_op()->result_count() == 1;
   }
 
+  // How many iterations of a loop one kernel may do, of `count`; 0: none.
+  Result<int64_t> iterations_at_once(const lower::PointwiseLoop& loop, int64_t count) const {
+    Result<lower::LoweredKernel> one = lower::lower_pointwise_loop(loop, 1, true, lower_options());
+    if (!one.ok()) return one.status();
+    const kernel::Function& body = one->kernel.body;
+    const auto size = static_cast<int64_t>(body.size());
+    if (size > kMostOfLoopKernel) return 0;
+    if (options_.small_limits) return std::min<int64_t>(count, 3);
+    if (traits_.starts_kernels_quickly && size > kLongIteration && loop.points > kSeveralPoints &&
+        loop.points < kManyPoints) {
+      return 0;
+    }
+    int64_t most = std::min(kMostOfPoint / size, kMostOfPoints / size / loop.points);
+    if (traits_.max_loop_iterations > 0) {
+      const auto& all = body.instructions();
+      const auto loops = std::count_if(all.begin(), all.end(), [](const auto& instruction) {
+        return instruction.op == kernel::Op::kFor;
+      });
+      // Inner ones have at most 64 trips each; and an invocation may have several points.
+      constexpr int64_t kMostTrips = 65, kPoints = 4;
+      most = std::min(most, traits_.max_loop_iterations / kPoints / (1 + (loops - 1) * kMostTrips));
+    }
+    return most < 2 && most < count ? 0 : std::min(most, count);
+  }
+
+  // All iterations, or as many as may be at once, as one kernel; false: it takes steps.
+  Result<bool> plan_pointwise_loop(const ir::Operation& op, int64_t count, Steps& steps) {
+    kernel::Refusal why;
+    const auto loop = lower::find_pointwise_loop(
+        op, [&](size_t i) { return only_counts(op, i); }, lower_options(), why);
+    int64_t at_once = 0;
+    if (loop) {
+      const Result<int64_t> most = iterations_at_once(*loop, count);
+      if (most.ok()) at_once = *most;
+      if (at_once == 0)
+        why = most.ok() ? "an iteration is much work for many points" : most.status().message();
+    }
+    kernel::Implementations ways;
+    ways.ask("iterations in a kernel", why);
+    ways.ask("steps for each iteration", "");
+    Decision decision{fmt::format("{} of {} trips", op.name(), count), ways.take()};
+    auto& all = plan_.decisions;
+    if (std::find(all.begin(), all.end(), decision) == all.end())
+      all.push_back(std::move(decision));
+    if (at_once == 0) return false;
+
+    using Kind = lower::PointwiseLoop::Kind;
+    const ir::Block& body = op.region(1).front();
+    const int64_t rounds = (count - 1) / at_once;
+    std::vector<size_t> changing;
+    std::vector<Slice> current, next;
+    for (size_t i = 0; i < loop->kinds.size(); ++i) {
+      if (loop->kinds[i] == Kind::kUnwanted) continue;
+      HEKLA_ASSIGN_OR_RETURN(const Slice from, slice_of(*op.operand(i)));
+      slices_[body.argument(i)] = from;
+      if (loop->kinds[i] == Kind::kFixed) {
+        slices_[op.result(i)] = from;
+        for (const ir::Value* value : {op.operand(i), body.argument(i), op.result(i)}) {
+          shared_.insert(value);
+        }
+      } else if (loop->kinds[i] == Kind::kRows) {
+        copy(from, make_slice(*op.result(i)), steps);
+      } else {
+        changing.push_back(i);
+        if (rounds == 0) continue;
+        current.push_back(new_buffer(from.bytes));
+        next.push_back(new_buffer(from.bytes));
+        copy(from, current.back(), steps);
+      }
+    }
+    if (rounds > 0) {
+      for (size_t k = 0; k < changing.size(); ++k) {
+        slices_[body.argument(changing[k])] = current[k];
+        slices_[op.result(changing[k])] = next[k];
+      }
+      Result<lower::LoweredKernel> some =
+          lower::lower_pointwise_loop(*loop, at_once, true, lower_options());
+      if (!some.ok()) return some.status();
+      RepeatStep repeat;
+      repeat.count = rounds;
+      HEKLA_RETURN_IF_ERROR(add_kernel(std::move(*some), repeat.body));
+      for (size_t k = 0; k < changing.size(); ++k) copy(next[k], current[k], repeat.body);
+      steps.push_back({std::move(repeat)});
+    }
+    for (const size_t i : changing) {
+      if (op.result(i)->has_uses()) make_slice(*op.result(i));
+    }
+    Result<lower::LoweredKernel> rest =
+        lower::lower_pointwise_loop(*loop, count - rounds * at_once, false, lower_options());
+    if (!rest.ok()) return rest.status();
+    HEKLA_RETURN_IF_ERROR(add_kernel(std::move(*rest), steps));
+    return true;
+  }
+
   Status plan_while(const ir::Operation& op, Steps& steps) {
     const ir::Block& condition = op.region(0).front();
     const ir::Block& body = op.region(1).front();
     const int64_t count = passes::trip_count(op);
     const bool is_counted = count >= 0;
+    if (options_.fuse && count > 0) {
+      HEKLA_ASSIGN_OR_RETURN(const bool is_planned, plan_pointwise_loop(op, count, steps));
+      if (is_planned) return ok_status();
+    }
     std::unordered_set<const ir::Value*> unwanted;
     std::vector<Slice> initial, carried;
     std::vector<size_t> changing;
@@ -658,7 +851,7 @@ Result<LaunchPlan> make_plan(const ir::Module& module, const PlanOptions& option
   if (module.entry() == nullptr || module.entry()->is_declaration()) {
     return invalid_argument("the module has no entry function");
   }
-  // Each round halves the kernels that are too long.
+  // Each round cuts the kernels that are too long.
   std::unordered_set<const ir::Operation*> cuts;
   for (;;) {
     const size_t before = cuts.size();

@@ -45,6 +45,8 @@ class Rotation {
     uses_.clear();
     for_each_slice_within(plan_.steps, plan_, [&](const Slice& s, const Use&) {
       ++uses_[buffer_of(s)];
+      int64_t& bytes = bytes_[buffer_of(s)];
+      bytes = std::max(bytes, s.offset + s.bytes);
       if (s.space == Space::kArena) next_buffer_ = std::max(next_buffer_, s.index + 1);
     });
   }
@@ -75,7 +77,7 @@ class Rotation {
     };
     const std::optional<Tail> tail = read_tail(loop.body, is_local);
     if (!tail || tail->source.empty()) return {};
-    const std::optional<Renaming> step = next_buffers(*tail, loop.body);
+    const std::optional<Renaming> step = next_buffers(*tail);
     if (!step) return {};
     const int64_t times = order_of(*step);
     const int64_t rest = loop.count % times;
@@ -107,19 +109,24 @@ class Rotation {
     return before;
   }
 
-  // nullopt: a copy of a part of a buffer, or one value for several carried buffers.
+  bool is_whole(const Slice& slice) const {
+    return slice.offset == 0 && slice.bytes == bytes_.at(buffer_of(slice));
+  }
+
+  // nullopt: one value for several carried buffers.
   template <typename IsLocal>
-  static std::optional<Tail> read_tail(const Steps& body, const IsLocal& is_local) {
+  std::optional<Tail> read_tail(const Steps& body, const IsLocal& is_local) const {
     Tail tail;
     tail.begin = body.size();
-    while (tail.begin > 0 && std::holds_alternative<CopyStep>(body[tail.begin - 1].what)) {
+    while (tail.begin > 0) {
+      const auto* copy = std::get_if<CopyStep>(&body[tail.begin - 1].what);
+      if (copy == nullptr || !is_whole(copy->from) || !is_whole(copy->to)) break;
       --tail.begin;
     }
     Renaming content;
     std::unordered_map<Buffer, int64_t, BufferHash> bytes;
     for (size_t i = tail.begin; i < body.size(); ++i) {
       const auto& copy = std::get<CopyStep>(body[i].what);
-      if (copy.from.offset != 0 || copy.to.offset != 0) return std::nullopt;
       const Buffer to = buffer_of(copy.to);
       content[to] = renamed(content, buffer_of(copy.from));
       bytes[to] = copy.to.bytes;
@@ -145,7 +152,7 @@ class Rotation {
 
   // Where the next iteration finds the value of each buffer that takes part: a carried one where
   // its source was, and one that nobody's value comes from in the buffer that got free for it.
-  std::optional<Renaming> next_buffers(const Tail& tail, const Steps& body) {
+  std::optional<Renaming> next_buffers(const Tail& tail) const {
     Renaming next = tail.source;
     Renaming target;
     for (const auto& [to, from] : tail.source) target[from] = to;
@@ -155,17 +162,10 @@ class Rotation {
       while (target.contains(last)) last = target[last];
       next[from] = last;
     }
-    // They stand for each other: all whole and of one size.
-    std::unordered_map<Buffer, int64_t, BufferHash> bytes;
-    bool fits = true;
-    for_each_slice_within(body, plan_, [&](const Slice& s, const Use&) {
-      const Buffer buffer = buffer_of(s);
-      if (!next.contains(buffer)) return;
-      const auto [it, is_new] = bytes.emplace(buffer, s.bytes);
-      fits &= s.offset == 0 && it->second == s.bytes;
-    });
-    for (const auto& [buffer, following] : next) fits &= bytes[buffer] == bytes[following];
-    if (!fits) return std::nullopt;
+    // They stand for each other: all of one size.
+    for (const auto& [buffer, following] : next) {
+      if (bytes_.at(buffer) != bytes_.at(following)) return std::nullopt;
+    }
     return next;
   }
 
@@ -208,6 +208,7 @@ class Rotation {
 
   LaunchPlan& plan_;
   std::unordered_map<Buffer, int64_t, BufferHash> uses_;
+  std::unordered_map<Buffer, int64_t, BufferHash> bytes_;  // as far as anyone names it
   int32_t next_buffer_ = 0;
 };
 

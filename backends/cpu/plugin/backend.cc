@@ -120,6 +120,7 @@ class CpuBackend : public pjrt::Backend {
     traits.most_of_chunk = kernel::kMostOfChunk;
     traits.has_lapack = uses_lapack(*request.module);
     traits.has_transforms = true;
+    traits.starts_kernels_quickly = true;
     traits.scatters_in_order = true;
     HEKLA_ASSIGN_OR_RETURN(const std::shared_ptr<const plan::LaunchPlan> plan,
                            plan_of(request, traits));

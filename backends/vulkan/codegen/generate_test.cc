@@ -159,6 +159,30 @@ TEST(Generate, LoopsCarryNoTruthValuesAsSuch) {
   EXPECT_GT(carried, 10);
 }
 
+// Compilers of drivers take long over many loops. Stores stay in loops.
+TEST(Generate, WhatRunsOnceOrNotIsABranch) {
+  for (const bool stores : {false, true}) {
+    Builder b(1, kI32);
+    const Value x = b.load(kF32, {0, 4}, b.grid_index(0));
+    const Value is_negative = b.binary(Op::kLt, x, b.constant_bits(kF32, 0));
+    const std::vector<Value> last =
+        b.loop(b.convert(Op::kBoolToInt, kI32, is_negative), {x},
+               [&](Value, const std::vector<Value>& carried) {
+                 if (stores) b.store({1, 4}, b.grid_index(0), carried[0]);
+                 return std::vector<Value>{b.mul(carried[0], carried[0])};
+               });
+    b.store({2, 4}, b.grid_index(0), last[0]);
+    Kernel k;
+    k.name = "rarely";
+    k.grid = {64};
+    k.index_type = kI32;
+    k.operands = {{256, true, false}, {256, false, true}, {256, false, true}};
+    k.body = b.finish();
+    const Shader shader = must_generate(k, full_target());
+    EXPECT_EQ(count(shader, spv::OpLoopMerge), stores ? 1u : 0u) << disassemble(shader.words);
+  }
+}
+
 // Of a loop's head, phis alone are used behind the loop: SwiftShader gives other values as they
 // were in the first iteration when it unrolls.
 TEST(Generate, PhisAloneLeaveLoops) {

@@ -188,6 +188,8 @@ class Generator {
   }
   static Carried with_types(const std::vector<spv::Id>& ids, const Carried& like);
   void emit_loop(const kernel::Instruction& inst);
+  bool is_condition(const kernel::Instruction& loop) const;
+  Carried emit_condition(int32_t region, Bits count, const Carried& initial);
   Carried emit_unrolled(int32_t region, Bits iteration, uint32_t count, Carried values);
   Carried emit_iterations(const Iterations& range, unsigned control, const Carried& initial);
   Carried emit_all_iterations(const Iterations& range, bool passes, const Carried& initial);

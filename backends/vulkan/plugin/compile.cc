@@ -21,6 +21,10 @@
 namespace hekla::vulkan {
 namespace {
 
+// Scalar instructions of a kernel of several operations: drivers' compilers take more than twice
+// the time for twice the code, and several kernels are compiled side by side.
+constexpr size_t kMostInstructions = 5000;
+
 class Compiler {
  public:
   Compiler(UserKernels user, const Target& target, int64_t memory_limit_bytes,
@@ -174,7 +178,9 @@ Result<std::shared_ptr<const plan::LaunchPlan>> plan_program(const pjrt::Compile
     traits.matrix_units.push_back({shape.operands, shape.rows, shape.columns, shape.depth,
                                    target.matrix_subgroup_size, target.is_cpu ? 32 : 1 << 20});
   }
-  return ::hekla::compile_program(request.module, request.options, traits);
+  CompilerOptions options = request.options;
+  options.plan.max_instructions = std::min(options.plan.max_instructions, kMostInstructions);
+  return ::hekla::compile_program(request.module, options, traits);
 }
 
 Result<std::shared_ptr<const LaunchProgram>> compile_program(
