@@ -2,12 +2,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Data parallel training steps and all-reduces through torch.distributed's backend `hekla`, beside gloo's.
 
-    PYTHONPATH=build/python .venv/torch-2.9.0/bin/python benchmarks/torch_groups.py [--ranks 2,4] [--seconds S] [--rounds N] [--only TEXT]
+    PYTHONPATH=build/python .venv/torch-2.9.0/bin/python benchmarks/torch_groups.py [--ranks 2,4] [--seconds S] [--rounds N]
+        [--only TEXT] [--overlap]
 
 The same processes hold a group of either backend and, for DDP, a model on each; the two take turns, S
 seconds each, in every round. A rank has one thread. Models: `wide`, 17 M parameters and a batch of 1, where
 communication dominates; `small`, 40 arrays of 64 x 64, where latency does; `deep`, a batch of 256, where
 computing does. Prints per row the median time of either, the quartiles, and the ratio; above 1 Hekla is faster.
+With --overlap also steps that reduce their gradients, in buckets of the same size, when backward has ended: what
+it is worth that DDP reduces them meanwhile.
 """
 import argparse
 import os
@@ -47,6 +50,39 @@ def step_of(name, group):
     return step
 
 
+def late_step_of(name, group, bucket_bytes=25 << 20):
+    """The same step without overlap: gradients lie in flat buckets, which go one after the other after backward."""
+    make, batch, width = MODELS[name]
+    torch.manual_seed(0)
+    model = make()
+    optimizer = torch.optim.SGD(model.parameters(), 1e-3)
+    x = torch.randn(batch, width)
+    buckets, fill = [], []
+    for p in reversed(list(model.parameters())):
+        if fill and sum(q.numel() for q in fill + [p]) * 4 > bucket_bytes:
+            buckets.append(fill)
+            fill = []
+        fill.append(p)
+    buckets.append(fill)
+    flats = []
+    for fill in buckets:
+        flats.append(torch.zeros(sum(p.numel() for p in fill)))
+        for p, part in zip(fill, flats[-1].split([p.numel() for p in fill])):
+            p.grad = part.view_as(p)
+    size = dist.get_world_size(group)
+
+    def step():
+        for flat in flats:
+            flat.zero_()
+        model(x).square().mean().backward()
+        for work in [dist.all_reduce(flat, group=group, async_op=True) for flat in flats]:
+            work.wait()
+        for flat in flats:
+            flat /= size
+        optimizer.step()
+    return step
+
+
 def sum_of(size, group):
     x = torch.zeros(size // 4)
     return lambda: dist.all_reduce(x, group=group)
@@ -78,6 +114,8 @@ def rank_main(rank, world, folder, arguments):
         if arguments.only not in title:
             continue
         runs = {'hekla': make(what, None), 'gloo': make(what, gloo)}
+        if arguments.overlap and make is step_of:
+            runs |= {'hekla late': late_step_of(what, None), 'gloo late': late_step_of(what, gloo)}
         times = {side: [] for side in runs}
         for _ in range(arguments.rounds):
             for side, run in runs.items():
@@ -87,8 +125,12 @@ def rank_main(rank, world, folder, arguments):
             for side, values in times.items():
                 low, middle, high = statistics.quantiles(values, n=4)
                 said[side] = f'{side} {middle * 1e6:9.1f} us ({low * 1e6:.1f} to {high * 1e6:.1f})'
-            ratio = statistics.median(times['gloo']) / statistics.median(times['hekla'])
-            print(f'{world} ranks  {title:24}  {said["hekla"]}  {said["gloo"]}  ratio {ratio:.2f}', flush=True)
+            middle = {side: statistics.median(values) for side, values in times.items()}
+            ratios = f'ratio {middle["gloo"] / middle["hekla"]:.2f}'
+            if 'hekla late' in middle:
+                ratios += f', overlap {middle["hekla late"] / middle["hekla"]:.2f}'
+                ratios += f' (gloo {middle["gloo late"] / middle["gloo"]:.2f})'
+            print(f'{world} ranks  {title:24}  {"  ".join(said.values())}  {ratios}', flush=True)
     dist.destroy_process_group()
 
 
@@ -97,6 +139,7 @@ def main():
     parser.add_argument('--ranks', default='2,4')
     parser.add_argument('--seconds', type=float, default=0.5)
     parser.add_argument('--rounds', type=int, default=4)
+    parser.add_argument('--overlap', action='store_true', help='steps without overlap as well')
     parser.add_argument('--only', default='', help='rows whose title has this')
     arguments = parser.parse_args()
     os.environ['OMP_NUM_THREADS'] = '1'

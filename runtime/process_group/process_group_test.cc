@@ -233,7 +233,8 @@ TEST_P(ProcessGroupBy, WhoHasRefusedACallMeetsNobodyInIt) {
     }
     const Status status = group.all_reduce(all).wait();
     EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition) << status.to_string();
-    EXPECT_TRUE(says(status, "refused")) << status.to_string();
+    EXPECT_TRUE(says(status, "rank 1 has refused it, all_reduce(band) of f32[6]"))
+        << status.to_string();
   });
 }
 
