@@ -37,10 +37,11 @@ class ScarceMemory {
 
 }  // namespace hekla::testing
 
-void* operator new(size_t bytes) {
+// Out of line: inlined, new and free would look mismatched to g++.
+[[gnu::noinline]] void* operator new(size_t bytes) {
   void* const memory = hekla::testing::ScarceMemory::allocate(bytes);
   if (memory == nullptr) throw std::bad_alloc();
   return memory;
 }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, size_t) noexcept { std::free(memory); }
