@@ -478,20 +478,6 @@ TEST_F(OutOfMemoryTest, UserDataOfAMemory) {
   EXPECT_EQ(memory->vtable->get_user_data(memory, this), nullptr);
 }
 
-TEST_F(OutOfMemoryTest, Clients) {
-  until_it_succeeds<PJRT_Client_Create_Args>(
-      api_.PJRT_Client_Create, [] { return make<PJRT_Client_Create_Args>(); },
-      [&](const auto& args, bool is_ok) {
-        if (!is_ok) {
-          EXPECT_EQ(args.client, nullptr);
-          return;
-        }
-        auto destroy = make<PJRT_Client_Destroy_Args>();
-        destroy.client = args.client;
-        EXPECT_TRUE(ok(api_.PJRT_Client_Destroy(&destroy)));
-      });
-}
-
 TEST_F(OutOfMemoryTest, Programs) {
   auto program = make<PJRT_Program>();
   std::string code(kProgram);

@@ -37,7 +37,7 @@ class ScarceMemory {
 
 }  // namespace hekla::testing
 
-// Not inlined, or GCC warns of a free() of what a new has given.
+// Out of line: inlined, new and free would look mismatched to g++.
 [[gnu::noinline]] void* operator new(size_t bytes) {
   void* const memory = hekla::testing::ScarceMemory::allocate(bytes);
   if (memory == nullptr) throw std::bad_alloc();
