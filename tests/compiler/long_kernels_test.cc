@@ -89,48 +89,6 @@ TEST(LongKernels, WideOnesAreCut) {
   options.plan.max_instructions = 700;
   expect_cut(text, options);
 }
-for (const plan::Step& step : (*plan)->steps) {
-  EXPECT_FALSE(std::holds_alternative<plan::HostStep>(step.what));
-}
-CompilerOptions apart = options;
-apart.plan.fuse = false;
-const auto whole = compile_program(module, apart);
-ASSERT_TRUE(whole.ok()) << whole.status().to_string();
-const auto got = run_plan(**plan, ramps(*module));
-const auto want = run_plan(**whole, ramps(*module));
-ASSERT_TRUE(got.ok()) << got.status().to_string();
-ASSERT_TRUE(want.ok()) << want.status().to_string();
-EXPECT_EQ(*got, *want);
-}
-
-TEST(LongKernels, ChainsAreCut) {
-  expect_cut("func.func @main(%x: tensor<5xf32>) -> tensor<5xf32> {\n" +
-                 chain("stablehlo.power", "tensor<5xf32>", 250, "%x") + "}\n",
-             {});
-}
-
-// Many short values that one reads.
-TEST(LongKernels, WideOnesAreCut) {
-  std::string text = "func.func @main(%x: tensor<90xf32>) -> tensor<180xf32> {\n";
-  std::string names, types;
-  for (int i = 0; i < 60; ++i) {
-    text += fmt::format("  %s{} = stablehlo.slice %x [{}:{}] : (tensor<90xf32>) -> tensor<3xf32>\n",
-                        i, i, i + 3);
-    text += fmt::format("  %t{} = stablehlo.tanh %s{} : tensor<3xf32>\n", i, i);
-    names += fmt::format("{}%t{}", i > 0 ? ", " : "", i);
-    types += i > 0 ? ", tensor<3xf32>" : "tensor<3xf32>";
-  }
-  text += fmt::format(
-      "  %c = stablehlo.concatenate {}, dim = 0 : ({}) -> tensor<180xf32>\n"
-      "  return %c : tensor<180xf32>\n}}\n",
-      names, types);
-  CompilerOptions options;
-  options.plan.max_instructions = 700;
-  expect_cut(text, options);
-  const auto plan = compile_program(read(text), options);
-  ASSERT_TRUE(plan.ok());
-  EXPECT_LE((*plan)->kernels.size(), 1u);
-}
 
 // Rows that are computed side by side behind a product multiply the instructions.
 TEST(LongKernels, EpiloguesOfProductsAreCut) {
