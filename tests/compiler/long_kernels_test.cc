@@ -70,6 +70,26 @@ TEST(LongKernels, ChainsAreCut) {
              {});
 }
 
+// Many short values that one reads.
+TEST(LongKernels, WideOnesAreCut) {
+  std::string text = "func.func @main(%x: tensor<90xf32>) -> tensor<180xf32> {\n";
+  std::string names, types;
+  for (int i = 0; i < 60; ++i) {
+    text += fmt::format("  %s{} = stablehlo.slice %x [{}:{}] : (tensor<90xf32>) -> tensor<3xf32>\n",
+                        i, i, i + 3);
+    text += fmt::format("  %t{} = stablehlo.tanh %s{} : tensor<3xf32>\n", i, i);
+    names += fmt::format("{}%t{}", i > 0 ? ", " : "", i);
+    types += i > 0 ? ", tensor<3xf32>" : "tensor<3xf32>";
+  }
+  text += fmt::format(
+      "  %c = stablehlo.concatenate {}, dim = 0 : ({}) -> tensor<180xf32>\n"
+      "  return %c : tensor<180xf32>\n}}\n",
+      names, types);
+  CompilerOptions options;
+  options.plan.max_instructions = 700;
+  expect_cut(text, options);
+}
+
 // Rows that are computed side by side behind a product multiply the instructions.
 TEST(LongKernels, EpiloguesOfProductsAreCut) {
   expect_cut(

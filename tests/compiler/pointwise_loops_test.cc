@@ -108,13 +108,18 @@ constexpr char kHalve[] =
     "    %h = stablehlo.constant dense<0.5> : tensor<7x3xf32>\n"
     "    %w = stablehlo.multiply %v, %h : tensor<7x3xf32>\n";
 
-// What the one kernel of the loop is, as it is and in parts.
-void expect_kernel(const Loop& loop) {
+// The loop is one kernel, as it is and in parts; `is_own`: whose results may take the place of what
+// it carries.
+void expect_kernel(const Loop& loop, bool is_own = false) {
   const std::string text = text_of(loop);
   const Plan whole = same_as_evaluated(text);
   ASSERT_NE(whole, nullptr);
   EXPECT_EQ(counted_loops(*whole), 0) << to_string(*whole);
   EXPECT_EQ(kernel_steps(*whole), 1) << to_string(*whole);
+  const auto& operands = whole->kernels.at(0).operands;
+  EXPECT_EQ(std::any_of(operands.begin(), operands.end(),
+                        [](const kernel::KernelOperand& o) { return o.is_pointwise; }),
+            is_own);
   CompilerOptions parts;
   parts.plan.small_limits = true;
   const Plan several = same_as_evaluated(text, {}, parts);
@@ -135,7 +140,9 @@ void expect_steps(const Loop& loop, const std::string& why) {
   EXPECT_NE(said.find(why), std::string::npos) << said;
 }
 
-TEST(PointwiseLoops, ElementsStayInAKernel) { expect_kernel({.body = kHalve, .next = "%w"}); }
+TEST(PointwiseLoops, ElementsStayInAKernel) {
+  expect_kernel({.body = kHalve, .next = "%w"}, /*is_own=*/true);
+}
 
 TEST(PointwiseLoops, TheCounterIsCarriedWhereItIsUsed) {
   expect_kernel({.body = R"(    %k = stablehlo.convert %i : (tensor<i32>) -> tensor<f32>

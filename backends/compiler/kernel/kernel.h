@@ -16,7 +16,8 @@
 namespace hekla::kernel {
 
 // A buffer of a kernel. Its start is aligned to 16 bytes at least, and to 64 unless it is memory of
-// the caller. Bytes beyond `bytes` are not the kernel's: they are neither read nor written.
+// the caller or a part of a value. Bytes beyond `bytes` are not the kernel's: they are neither read
+// nor written.
 struct KernelOperand {
   int64_t bytes = 0;
   bool is_read = false;

@@ -155,15 +155,23 @@ class LoopMaker {
   Result<LoweredKernel> run(int64_t trips, const LowerOptions& options) {
     std::vector<size_t> carried;
     std::vector<DType> dtypes;
-    Elements initial;
     for (size_t i = 0; i < loop_.kinds.size(); ++i) {
       if (loop_.kinds[i] != Kind::kElements) continue;
-      const ir::Value& argument = *body_.argument(i);
       carried.push_back(i);
-      dtypes.push_back(argument.type().dtype());
-      initial.push_back(count_of(argument) == loop_.points
-                            ? maker_.load_own(argument, maker_.at(0))
-                            : maker_.emitter().emit(argument, point_of(argument)));
+      dtypes.push_back(body_.argument(i)->type().dtype());
+    }
+    // Where nothing else is written than each point's element, a result may take an argument's
+    // memory.
+    const bool is_own = std::all_of(loop_.kinds.begin(), loop_.kinds.end(),
+                                    [](Kind kind) { return kind != Kind::kRows; }) &&
+                        std::all_of(carried.begin(), carried.end(), [&](size_t i) {
+                          return count_of(*body_.argument(i)) == loop_.points;
+                        });
+    Elements initial;
+    for (const size_t i : carried) {
+      const ir::Value& argument = *body_.argument(i);
+      initial.push_back(is_own ? maker_.load_own(argument, maker_.at(0))
+                               : maker_.emitter().emit(argument, point_of(argument)));
     }
     hoist();
     const Elements last =

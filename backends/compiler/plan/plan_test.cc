@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "backends/compiler/passes/passes.h"
+#include "backends/compiler/plan/cut.h"
 #include "backends/compiler/plan/planner.h"
 #include "backends/compiler/plan/visit.h"
 #include "runtime/program/stablehlo/read_program.h"
@@ -453,6 +454,47 @@ TEST(Plan, ACarriedValueWithoutUsersTakesNoStep) {
   ASSERT_EQ(loop.body.size(), 1u) << to_string(plan);
   EXPECT_TRUE(std::holds_alternative<KernelStep>(loop.body[0].what));
   EXPECT_EQ(kernels_of(plan_of(text)), (Names{"while"}));  // all iterations
+}
+
+// ---- cuts
+
+// Planning takes a round for each call: one is enough, for chains and for what reads many values.
+TEST(Cuts, NothingIsComputedWithTooMuch) {
+  std::string chain, wide, sums = "%x";
+  for (int i = 0; i < 100; ++i) {
+    chain += op("c" + std::to_string(i), "tanh", i == 0 ? "%x" : "%c" + std::to_string(i - 1));
+    wide += op("w" + std::to_string(i), "tanh", "%x") +
+            op("n" + std::to_string(i), "negate", "%w" + std::to_string(i)) +
+            op("s" + std::to_string(i), "add", sums + ", %n" + std::to_string(i));
+    sums = "%s" + std::to_string(i);
+  }
+  for (const auto& [body, result] :
+       {std::pair(chain, std::string("%c99")), std::pair(wide, sums)}) {
+    const auto module = stablehlo::read_program(function(x_and(), body, result, kT));
+    ASSERT_TRUE(module.ok()) << module.status().message();
+    const ir::Block& block = (*module)->entry()->body().front();
+    std::vector<const ir::Operation*> inside;
+    for (const auto& each : block.operations()) {
+      if (each.get() != block.terminator()) inside.push_back(each.get());
+    }
+    std::unordered_set<const ir::Operation*> cuts;
+    add_cuts(inside, 20, cuts);
+    EXPECT_LE(cuts.size(), inside.size() / 10);
+    for (const ir::Operation* each : inside) {
+      std::unordered_set<const ir::Operation*> with{each};
+      std::vector<const ir::Operation*> open{each};
+      while (!open.empty()) {
+        const ir::Operation* one = open.back();
+        open.pop_back();
+        for (const ir::Value* operand : one->operands()) {
+          const ir::Operation* made = operand->defining_op();
+          if (made == nullptr || cuts.contains(made) || !with.insert(made).second) continue;
+          open.push_back(made);
+        }
+      }
+      EXPECT_LE(with.size(), 20u);
+    }
+  }
 }
 
 // ---- donation

@@ -12,6 +12,7 @@
 #include "backends/compiler/lower/pointwise_loop.h"
 #include "backends/compiler/passes/passes.h"
 #include "backends/compiler/passes/trip_count.h"
+#include "backends/compiler/plan/cut.h"
 #include "backends/compiler/plan/donation.h"
 #include "backends/compiler/plan/fusion.h"
 #include "backends/compiler/plan/memory.h"
@@ -410,44 +411,10 @@ class Planner {
       cuts_.insert(roots.begin(), roots.end());
       return;
     }
-    const double part = static_cast<double>(options_.max_instructions) / static_cast<double>(size);
-    const auto most = static_cast<size_t>(
-        std::max(size == 0 ? 0 : part * static_cast<double>(inside.size()), 1.0));
-    std::unordered_set<const ir::Operation*> left(inside.begin(), inside.end());
-    const auto computed_with = [&](const ir::Operation& op) {
-      std::unordered_set<const ir::Operation*> found{&op};
-      std::vector<const ir::Operation*> open{&op};
-      while (!open.empty()) {
-        const ir::Operation& one = *open.back();
-        open.pop_back();
-        for (const ir::Value* operand : one.operands()) {
-          const ir::Operation* made = operand->defining_op();
-          if (left.contains(made) && found.insert(made).second) open.push_back(made);
-        }
-      }
-      return found.size();
-    };
-    const size_t before = cuts_.size();
-    std::unordered_map<const ir::Operation*, size_t> sizes;
-    for (const ir::Operation* op : inside) {
-      size_t& mine = sizes[op];
-      mine = computed_with(*op);
-      while (mine > most) {
-        // Of what it is made of the longest.
-        const ir::Operation* longest = nullptr;
-        for (const ir::Value* operand : op->operands()) {
-          const ir::Operation* made = operand->defining_op();
-          if (left.contains(made) && (longest == nullptr || sizes[made] > sizes[longest])) {
-            longest = made;
-          }
-        }
-        if (longest == nullptr) break;
-        left.erase(longest);
-        cuts_.insert(longest);
-        mine = computed_with(*op);
-      }
-    }
-    if (cuts_.size() == before) cuts_.insert(inside[(inside.size() - 1) / 2]);
+    const double part = static_cast<double>(options_.max_instructions) /
+                        static_cast<double>(std::max<size_t>(size, 1));
+    const double most = size == 0 ? 1 : part * static_cast<double>(inside.size());
+    add_cuts(inside, static_cast<size_t>(std::max(most, 1.0)), cuts_);
   }
 
   // `result`, which `op` updates in part, begins as a copy of `from` or takes its memory over.
