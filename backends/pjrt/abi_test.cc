@@ -324,6 +324,17 @@ TEST_F(AbiOfAClientTest, NothingWhereACountSaysThereIsSomething) {
   EXPECT_EQ(take(api_.PJRT_Client_Compile(&compile)).code, kRefused);
 }
 
+TEST_F(AbiOfAClientTest, TopologiesOfMoreDevicesThanThereCanBe) {
+  std::string text = "hekla topology 2\nfake\nfake 1\n";
+  for (int i = 0; i < 100'000; ++i) text += "256 ";
+  text.back() = '\n';
+  auto args = make<PJRT_TopologyDescription_Deserialize_Args>();
+  args.serialized_topology = text.data();
+  args.serialized_topology_size = text.size();
+  EXPECT_EQ(take(api_.PJRT_TopologyDescription_Deserialize(&args)).code,
+            PJRT_Error_Code_INVALID_ARGUMENT);
+}
+
 TEST_F(AbiOfAClientTest, NamesOfAnyBytes) {
   constexpr int kRefused = PJRT_Error_Code_INVALID_ARGUMENT;
   const std::string_view names[] = {

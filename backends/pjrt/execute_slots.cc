@@ -252,7 +252,8 @@ Result<GangRef> gang_of(PJRT_LoadedExecutable& executable, const std::vector<Par
 CompletionRef in_gang(const GangRef& gang, const Launch& launch, const PJRT_Device& device) {
   CompletionRef done = Completion::make();
   launch.done->on_done([gang, done, name = device.description->debug_string](const Status& status) {
-    if (!status.ok()) gang->abort(status.with_context(name));
+    // On the thread that ends the launch, where nobody catches.
+    if (!status.ok()) gang->abort(status_of_work([&] { return status.with_context(name); }));
     done->complete(gang->status());
   });
   return done;

@@ -11,6 +11,8 @@ namespace hekla::pjrt {
 namespace {
 
 constexpr std::string_view kMagic = "hekla topology 2\n";
+// Of a topology, over all processes.
+constexpr int64_t kMaxTopologyDevices = 1 << 16;
 
 // Name, version and number of devices of each process, a line each.
 std::string serialize(const PJRT_TopologyDescription& topology) {
@@ -125,6 +127,10 @@ Status TopologyDescription_Deserialize(PJRT_TopologyDescription_Deserialize_Args
   args->topology = nullptr;
   if (args->serialized_topology == nullptr) return invalid_argument("no serialized topology");
   const std::string_view bytes(args->serialized_topology, args->serialized_topology_size);
+  const auto is_foreign = [] {
+    return invalid_argument("this topology was not serialized by this version of the plugin");
+  };
+  if (!bytes.starts_with(kMagic)) return is_foreign();
   // The last line is the number of devices; the others must be this plugin's own.
   const size_t last_line =
       bytes.size() < 2 ? std::string_view::npos : bytes.rfind('\n', bytes.size() - 2);
@@ -138,11 +144,15 @@ Status TopologyDescription_Deserialize(PJRT_TopologyDescription_Deserialize_Args
       }
     }
   }
-  for (int64_t& count : counts) count = std::max<int64_t>(count, 1);
-  HEKLA_ASSIGN_OR_RETURN(auto topology, topology_of_counts(counts));
-  if (serialize(*topology) != bytes) {
-    return invalid_argument("this topology was not serialized by this version of the plugin");
+  // Before as many are made as the text may ask for.
+  int64_t total = 0;
+  for (int64_t& count : counts) {
+    count = std::max<int64_t>(count, 1);
+    total += count;
+    if (total > kMaxTopologyDevices) return is_foreign();
   }
+  HEKLA_ASSIGN_OR_RETURN(auto topology, topology_of_counts(counts));
+  if (serialize(*topology) != bytes) return is_foreign();
   args->topology = release(std::move(topology));
   return ok_status();
 }

@@ -319,10 +319,25 @@ Status CpuExecutable::launch(std::span<pjrt::Launch> launches) {
       return status;
     }
   }
+  std::vector<CompletionRef> ends;
+  for (const pjrt::Launch& launch : launches) ends.push_back(launch.done);
   if (collectives_.has_value() && launches.front().gang != nullptr) {
-    enqueue_peers(launches);
-  } else {
-    for (pjrt::Launch& launch : launches) enqueue(launch);
+    const Status status = status_of_work([&] {
+      enqueue_peers(launches);
+      return ok_status();
+    });
+    for (const CompletionRef& end : ends) {
+      if (!status.ok()) end->complete(status);
+    }
+    return ok_status();
+  }
+  for (size_t i = 0; i < launches.size(); ++i) {
+    Status status = status_of_work([&] {
+      enqueue(launches[i]);
+      return ok_status();
+    });
+    // Of a launch that was taken over, or comes behind one that was, it is the launch's own end.
+    if (!status.ok()) ends[i]->complete(std::move(status));
   }
   return ok_status();
 }
