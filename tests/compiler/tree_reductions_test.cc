@@ -308,22 +308,25 @@ TEST(SplitContractions, GroupsAreThoseOfTheConvolution) {
   }
 }
 
-// Roundings of operands are seen behind the reshape that makes parts.
+// Roundings of operands are seen behind the slices and reshapes that make parts.
 TEST(SplitContractions, KeepTheirAlgorithm) {
-  const std::string type = "(tensor<4x1024xf32>, tensor<1024x2048xf32>) -> tensor<4x2048xf32>";
-  const Outcome outcome =
-      run("module { func.func public @main(%a: tensor<4x1024xf32>, %b: tensor<1024x2048xf32>) -> "
-          "tensor<4x2048xf32> {\n %r = stablehlo.dot_general %a, %b, contracting_dims = [1] x [0], "
-          "precision = [DEFAULT, DEFAULT], algorithm = <lhs_precision_type = tf32, "
-          "rhs_precision_type = "
-          "tf32, accumulation_type = f32, lhs_component_count = 1, rhs_component_count = 1, "
-          "num_primitive_operations = 1, allow_imprecise_accumulation = false> : " +
-              type + "\n return %r : tensor<4x2048xf32>\n } }",
-          256, true);
-  expect_same(outcome);
-  ASSERT_TRUE(outcome.plan != nullptr);
-  EXPECT_EQ(plan::to_string(*outcome.plan).find("host"), std::string::npos);
-  EXPECT_GT(outcome.plan->kernels.size(), 1u);
+  for (const std::string depth : {"1024", "1031"}) {
+    const std::string left = "tensor<4x" + depth + "xf32>",
+                      right = "tensor<" + depth + "x2048xf32>";
+    const Outcome outcome =
+        run("module { func.func public @main(%a: " + left + ", %b: " + right + ") -> " +
+                "tensor<4x2048xf32> {\n %r = stablehlo.dot_general %a, %b, " +
+                "contracting_dims = [1] x [0], precision = [DEFAULT, DEFAULT], " +
+                "algorithm = <lhs_precision_type = tf32, rhs_precision_type = tf32, " +
+                "accumulation_type = f32, lhs_component_count = 1, rhs_component_count = 1, " +
+                "num_primitive_operations = 1, allow_imprecise_accumulation = false> : (" + left +
+                ", " + right + ") -> tensor<4x2048xf32>\n return %r : tensor<4x2048xf32>\n } }",
+            256, true);
+    expect_same(outcome);
+    ASSERT_TRUE(outcome.plan != nullptr);
+    EXPECT_EQ(plan::to_string(*outcome.plan).find("host"), std::string::npos) << depth;
+    EXPECT_GT(outcome.plan->kernels.size(), 1u);
+  }
 }
 
 TEST(SplitContractions, AreForLongSumsOfFewElements) {
@@ -346,7 +349,7 @@ TEST(SplitContractions, AreForLongSumsOfFewElements) {
   EXPECT_EQ(parts("256", "1008", "256", 256), 14);  // the most that divide it, up to 15
   EXPECT_EQ(parts("256", "251", "256", 256), 1);
   EXPECT_EQ(parts("1024", "1024", "1024", 256), 1);
-  EXPECT_EQ(parts("20", "8191", "20", 256), 1);  // a prime
+  EXPECT_EQ(parts("20", "8191", "20", 256), 7);  // a prime: and a rest
   EXPECT_EQ(parts("20", "8184", "20", 256), 6);
   EXPECT_EQ(parts("20", "8192", "20", 256), 128);
   EXPECT_EQ(parts("20", "1024", "20", 256), 1);

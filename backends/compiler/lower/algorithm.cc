@@ -102,7 +102,10 @@ ir::Value* rounded(ir::Block& block, const ir::Operation& before, ir::Value* val
 bool is_rounded(const ir::Value& value, DType dtype) {
   if (holds(dtype, value.type().dtype())) return true;
   const ir::Operation* op = value.defining_op();
-  while (op != nullptr && op->code() == OpCode::kReshape) op = op->operand(0)->defining_op();
+  // What cuts a sum into parts stands between.
+  while (op != nullptr && (op->code() == OpCode::kReshape || op->code() == OpCode::kSlice)) {
+    op = op->operand(0)->defining_op();
+  }
   return op != nullptr && op->code() == OpCode::kConvert && holds(value.type().dtype(), dtype) &&
          holds(dtype, op->operand(0)->type().dtype());
 }

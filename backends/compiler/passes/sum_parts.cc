@@ -18,7 +18,7 @@ int64_t equal_parts(int64_t size, int64_t most) {
 Parts nearly_equal_parts(int64_t size, int64_t most) {
   const int64_t equal = equal_parts(size, most);
   if (size == 0 || 2 * equal >= std::min(most, size)) return {equal, size / equal, 0};
-  const int64_t length = (size + most - 1) / most;
+  const int64_t length = size / most;
   const int64_t count = size / length;
   return {count, length, size - count * length};
 }

@@ -18,8 +18,8 @@ struct Parts {
   int64_t length = 0;  // of each
   int64_t rest = 0;
 };
-// At most `most` parts: all elements where that gives half as many parts, else nearly `most` parts
-// and a rest.
+// At most `most` parts of all elements where that gives half as many; else a few more than `most`,
+// if any, and a rest.
 Parts nearly_equal_parts(int64_t size, int64_t most);
 
 // Elements [begin, end) of dimension `d`; `x` itself where that is all.

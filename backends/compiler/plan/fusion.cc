@@ -38,6 +38,7 @@ double cost_of(const ir::Operation& op, Role role) {
     case Role::kConstant:
       return 0;
     case Role::kMovement:
+      if (op.code() == OpCode::kSlice) return 0.05;  // an offset
       if (op.code() == OpCode::kBroadcast || op.code() == OpCode::kBroadcastInDim) return 0.1;
       return op.code() == OpCode::kGather || op.code() == OpCode::kConcatenate ? 4 : 0.5;
     case Role::kReduction:
