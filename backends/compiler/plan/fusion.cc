@@ -32,14 +32,24 @@ constexpr double kOften = 8;
 constexpr int64_t kLeastTranspose = 1 << 16;
 constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
 
+// A reshape that cuts a slice for a product into parts (split_contractions.cc), with which it is
+// one change of place.
+bool is_cut_operand(const ir::Operation& op) {
+  const auto& users = op.result()->users();
+  const ir::Operation* from =
+      op.code() == OpCode::kReshape ? op.operand(0)->defining_op() : nullptr;
+  return from != nullptr && from->code() == OpCode::kSlice && users.size() == 1 &&
+         (users[0]->code() == OpCode::kDotGeneral || users[0]->code() == OpCode::kConvolution);
+}
+
 // Roughly, in additions.
 double cost_of(const ir::Operation& op, Role role) {
   switch (role) {
     case Role::kConstant:
       return 0;
     case Role::kMovement:
-      if (op.code() == OpCode::kSlice) return 0.05;  // an offset
       if (op.code() == OpCode::kBroadcast || op.code() == OpCode::kBroadcastInDim) return 0.1;
+      if (is_cut_operand(op)) return 0.1;
       return op.code() == OpCode::kGather || op.code() == OpCode::kConcatenate ? 4 : 0.5;
     case Role::kReduction:
     case Role::kSequence:
