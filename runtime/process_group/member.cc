@@ -345,12 +345,18 @@ Status Member::refusal_of_locked(uint64_t sequence, const Call& own) const {
 
 Status Member::refusal_among(uint64_t sequence, const std::map<int, Call>& calls) {
   std::unique_lock lock(mutex_);
-  // Of a rank whose call has come by memory the message may still be on its way.
-  const Deadline until = Deadline::in(std::chrono::seconds(1));
+  // Of a rank whose call has come by memory the message may still be on its way, behind that of
+  // another one, which has heard of it and ended the group.
+  const Deadline until = Deadline::in(std::chrono::seconds(5));
   for (;;) {
     bool is_expected = false;
     const Status refusal = refusal_among_locked(sequence, calls, is_expected);
-    if (!refusal.ok() || !is_expected || until.expired() || !status_.ok()) return refusal;
+    const bool is_any_lost = std::any_of(calls.begin(), calls.end(), [this](const auto& call) {
+      return lost_.contains(call.first);
+    });
+    if (!refusal.ok() || !is_expected || until.expired() || is_any_lost || is_shut_down_) {
+      return refusal;
+    }
     changed_.wait_until(lock, until.time());
   }
 }
