@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 
 namespace hekla::pjrt {
 namespace {
@@ -51,7 +52,10 @@ std::vector<int64_t> dense_strides(DType dtype, std::span<const int64_t> dims) {
   int64_t stride = dtype_bytes(dtype);
   for (size_t d = dims.size(); d > 0; --d) {
     strides[d - 1] = stride;
-    stride *= std::max<int64_t>(dims[d - 1], 1);
+    // Sizes that overflow are refused by whoever needs the array's bytes.
+    if (__builtin_mul_overflow(stride, std::max<int64_t>(dims[d - 1], 1), &stride)) {
+      stride = std::numeric_limits<int64_t>::max();
+    }
   }
   return strides;
 }

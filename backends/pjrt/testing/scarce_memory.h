@@ -37,11 +37,18 @@ class ScarceMemory {
 
 }  // namespace hekla::testing
 
-// Out of line: inlined, new and free would look mismatched to g++.
+// Out of line: inlined, new and free would look mismatched to g++. Each form that programs here
+// use: AddressSanitizer has its own of those that are not replaced.
+[[gnu::noinline]] void* operator new(size_t bytes, const std::nothrow_t&) noexcept {
+  return hekla::testing::ScarceMemory::allocate(bytes);
+}
 [[gnu::noinline]] void* operator new(size_t bytes) {
-  void* const memory = hekla::testing::ScarceMemory::allocate(bytes);
+  void* const memory = operator new(bytes, std::nothrow);
   if (memory == nullptr) throw std::bad_alloc();
   return memory;
 }
+[[gnu::noinline]] void* operator new[](size_t bytes) { return operator new(bytes); }
 [[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
 [[gnu::noinline]] void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete[](void* memory) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete[](void* memory, size_t) noexcept { std::free(memory); }
