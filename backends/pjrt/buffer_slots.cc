@@ -567,9 +567,15 @@ Status Buffer_DecreaseExternalReferenceCount(
   return ok_status();
 }
 
-// What the caller hands back when its dependency is done.
+// What the caller hands back when its dependency is done. One that does not come about ends too:
+// what waits for it and for the buffer would hold both, and they it, for ever.
 struct Donation {
-  CompletionRef dependency;
+  CompletionRef dependency = Completion::make();
+
+  Donation() = default;
+  Donation(const Donation&) = delete;
+  Donation& operator=(const Donation&) = delete;
+  ~Donation() { dependency->complete(ok_status()); }
 };
 
 void finish_donation(PJRT_Buffer_DonateWithControlDependency_Callback_Args* args) {
@@ -587,7 +593,7 @@ Status Buffer_DonateWithControlDependency(PJRT_Buffer_DonateWithControlDependenc
   PJRT_Buffer& buffer = *args->buffer;
   HEKLA_RETURN_IF_ERROR(buffer.state->check_process());
   // First all that may fail, then the taking.
-  std::unique_ptr<Donation> donation(new Donation{Completion::make()});
+  auto donation = std::make_unique<Donation>();
   std::unique_ptr<PJRT_Buffer> heir(
       make_buffer(buffer.state, buffer.memory, buffer.device, buffer.dtype, buffer.dims, nullptr,
                   Completion::all({buffer.ready, donation->dependency}), buffer.order));
