@@ -261,12 +261,14 @@ CompletionRef in_gang(const GangRef& gang, const Launch& launch, const PJRT_Devi
 
 // All that the caller gets but the storage of results.
 void make_answer(const PJRT_LoadedExecutable& executable, bool wants_event, Part& part) {
+  part.results.reserve(executable.program->results.size());
   for (const ArrayInfo& result : executable.program->results) {
-    auto& buffer = part.results.emplace_back(
+    std::unique_ptr<PJRT_Buffer> buffer(
         make_buffer(executable.state, memory_of_kind(part.device, result.memory_kind), part.device,
                     result.dtype, result.dims, nullptr, part.done, result.order));
     buffer->bounded = result.bounded;
     buffer->sizes.resize(result.bounded.size());
+    part.results.push_back(std::move(buffer));
   }
   if (wants_event) part.event.reset(make_event(part.done, executable.state));
 }
