@@ -107,7 +107,7 @@ Result<plan::LaunchPlan> plan_kernels(const ir::Module& module, const CompilerOp
   }
   if (traits.most_of_chunk > 0) {
     constexpr int64_t kSmall = 24;
-    lower::mark_long_sums(*copy, lowering.small_limits ? kSmall : traits.most_of_chunk);
+    lower::bound_chunks(*copy, lowering.small_limits ? kSmall : traits.most_of_chunk);
   }
   passes::WideConcatenateLimits concatenates;
   if (lowering.small_limits) {

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 // What calls leave behind when memory runs out in the middle: an error, nothing lost, no event that
 // never comes. Each case runs with one allocation more until it needs no more.
-#include <gtest/gtest.h>
-
 #include <functional>
 #include <string>
 #include <string_view>
 
-#include "backends/pjrt/abi.h"
-#include "backends/pjrt/testing/fake_backend.h"
+#include "backends/pjrt/testing/fake_client.h"
 #include "backends/pjrt/testing/scarce_memory.h"
 
 namespace hekla::pjrt {
 namespace {
 
 using hekla::testing::ScarceMemory;
+using testing::make;
+using testing::ok;
+using testing::take;
 
 // The first argument is given up for the first result.
 constexpr std::string_view kProgram = R"(
@@ -24,20 +24,9 @@ func.func @main(%0: tensor<4xf32> {tf.aliasing_output = 0 : i32}, %1: tensor<4xf
   return %2, %1 : tensor<4xf32>, tensor<4xf32>
 })";
 
-template <typename Args>
-Args make() {
-  Args args = {};
-  args.struct_size = sizeof(Args);
-  return args;
-}
-
-class OutOfMemoryTest : public ::testing::Test {
+class OutOfMemoryTest : public testing::FakeClientTest {
  protected:
-  OutOfMemoryTest() {
-    auto args = make<PJRT_Client_Create_Args>();
-    EXPECT_TRUE(ok(api_.PJRT_Client_Create(&args)));
-    client_ = args.client;
-  }
+  OutOfMemoryTest() { semantics_ = PJRT_HostBufferSemantics_kImmutableUntilTransferCompletes; }
   ~OutOfMemoryTest() override {
     FakeExecutable::play_launch = nullptr;
     destroy(input_);
@@ -46,24 +35,7 @@ class OutOfMemoryTest : public ::testing::Test {
       args.executable = executable_;
       EXPECT_TRUE(ok(api_.PJRT_LoadedExecutable_Destroy(&args)));
     }
-    auto args = make<PJRT_Client_Destroy_Args>();
-    args.client = client_;
-    EXPECT_TRUE(ok(api_.PJRT_Client_Destroy(&args)));
-    EXPECT_EQ(FakeStorage::alive, 0);
   }
-
-  // The code of an error, which must have words.
-  int take(PJRT_Error* error) {
-    if (error == nullptr) return PJRT_Error_Code_OK;
-    const auto* object = static_cast<const ErrorObject*>(error);
-    const int code = static_cast<int>(object->status.code());
-    EXPECT_FALSE(object->status.message().empty());
-    auto args = make<PJRT_Error_Destroy_Args>();
-    args.error = error;
-    api_.PJRT_Error_Destroy(&args);
-    return code;
-  }
-  bool ok(PJRT_Error* error) { return take(error) == PJRT_Error_Code_OK; }
 
   // Calls with 0, 1, 2 ... allocations until it succeeds. Each error must say that memory is out.
   template <typename Args>
@@ -79,7 +51,7 @@ class OutOfMemoryTest : public ::testing::Test {
         error = slot(&args);
         was_missed = ScarceMemory::was_missed();
       }
-      const int code = take(error);
+      const int code = take(error).code;
       if (code != PJRT_Error_Code_OK) {
         EXPECT_EQ(code, PJRT_Error_Code_RESOURCE_EXHAUSTED);
       }
@@ -91,32 +63,6 @@ class OutOfMemoryTest : public ::testing::Test {
     }
   }
 
-  PJRT_Client_BufferFromHostBuffer_Args upload_args() {
-    auto args = make<PJRT_Client_BufferFromHostBuffer_Args>();
-    args.client = client_;
-    args.data = values_;
-    args.type = PJRT_Buffer_Type_F32;
-    args.dims = &kCount;
-    args.num_dims = 1;
-    args.host_buffer_semantics = PJRT_HostBufferSemantics_kImmutableUntilTransferCompletes;
-    return args;
-  }
-  PJRT_Buffer* upload() {
-    auto args = upload_args();
-    EXPECT_TRUE(ok(api_.PJRT_Client_BufferFromHostBuffer(&args)));
-    destroy(args.done_with_host_buffer);
-    return args.buffer;
-  }
-  void destroy(PJRT_Buffer* buffer) {
-    auto args = make<PJRT_Buffer_Destroy_Args>();
-    args.buffer = buffer;
-    EXPECT_TRUE(ok(api_.PJRT_Buffer_Destroy(&args)));
-  }
-  void destroy(PJRT_Event* event) {
-    auto args = make<PJRT_Event_Destroy_Args>();
-    args.event = event;
-    EXPECT_TRUE(ok(api_.PJRT_Event_Destroy(&args)));
-  }
   bool is_deleted(PJRT_Buffer* buffer) {
     auto args = make<PJRT_Buffer_IsDeleted_Args>();
     args.buffer = buffer;
@@ -133,17 +79,19 @@ class OutOfMemoryTest : public ::testing::Test {
     destroy(args.event);
     return std::memcmp(got, values_, sizeof(got)) == 0;
   }
-  void compile() {
-    auto program = make<PJRT_Program>();
-    std::string code(kProgram);
-    std::string format = "mlir";
-    program.code = code.data();
-    program.code_size = code.size();
-    program.format = format.data();
-    program.format_size = format.size();
+  PJRT_Client_Compile_Args compile_args() {
+    program_ = make<PJRT_Program>();
+    program_.code = code_.data();
+    program_.code_size = code_.size();
+    program_.format = format_.data();
+    program_.format_size = format_.size();
     auto args = make<PJRT_Client_Compile_Args>();
     args.client = client_;
-    args.program = &program;
+    args.program = &program_;
+    return args;
+  }
+  void compile() {
+    auto args = compile_args();
     ASSERT_TRUE(ok(api_.PJRT_Client_Compile(&args)));
     executable_ = args.executable;
   }
@@ -163,12 +111,10 @@ class OutOfMemoryTest : public ::testing::Test {
     return args;
   }
 
-  const PJRT_Api& api_ = FakeBackend::api();
-  PJRT_Client* client_ = nullptr;
+  std::string code_{kProgram}, format_{"mlir"};
+  PJRT_Program program_ = {};
   PJRT_LoadedExecutable* executable_ = nullptr;
   PJRT_Buffer* input_ = nullptr;
-  static constexpr int64_t kCount = 4;
-  float values_[kCount] = {1, 2, 3, 4};
   PJRT_Buffer* arguments_[2] = {};
   PJRT_Buffer* results_[2] = {};
   PJRT_Event* event_ = nullptr;
@@ -380,20 +326,10 @@ TEST_F(OutOfMemoryTest, PartsOfATransfer) {
   bool is_right = false;
   for (int64_t count = 0; !is_right; ++count) {
     ASSERT_LT(count, 1000);
-    auto spec = make<PJRT_ShapeSpec>();
-    spec.dims = &kCount;
-    spec.num_dims = 1;
-    spec.element_type = PJRT_Buffer_Type_S4;
-    auto args = make<PJRT_Client_CreateBuffersForAsyncHostToDevice_Args>();
-    args.client = client_;
-    args.shape_specs = &spec;
-    args.num_shape_specs = 1;
-    ASSERT_TRUE(ok(api_.PJRT_Client_CreateBuffersForAsyncHostToDevice(&args)));
-    auto retrieve = make<PJRT_AsyncHostToDeviceTransferManager_RetrieveBuffer_Args>();
-    retrieve.transfer_manager = args.transfer_manager;
-    ASSERT_TRUE(ok(api_.PJRT_AsyncHostToDeviceTransferManager_RetrieveBuffer(&retrieve)));
+    PJRT_AsyncHostToDeviceTransferManager* const parts = manager(PJRT_Buffer_Type_S4);
+    PJRT_Buffer* const buffer = retrieve(parts);
     auto part = make<PJRT_AsyncHostToDeviceTransferManager_TransferData_Args>();
-    part.transfer_manager = args.transfer_manager;
+    part.transfer_manager = parts;
     part.data = values_;
     part.transfer_size = kCount;
     part.is_last_transfer = true;
@@ -405,12 +341,10 @@ TEST_F(OutOfMemoryTest, PartsOfATransfer) {
     is_right = ok(error);
     if (is_right) destroy(part.done_with_h2d_transfer);
     // The part was not sent, or the buffer hears of it.
-    auto manager = make<PJRT_AsyncHostToDeviceTransferManager_Destroy_Args>();
-    manager.transfer_manager = args.transfer_manager;
-    EXPECT_TRUE(ok(api_.PJRT_AsyncHostToDeviceTransferManager_Destroy(&manager)));
-    EXPECT_TRUE(retrieve.buffer_out->ready->is_done());
-    EXPECT_EQ(retrieve.buffer_out->ready->status().ok(), is_right);
-    destroy(retrieve.buffer_out);
+    destroy(parts);
+    EXPECT_TRUE(buffer->ready->is_done());
+    EXPECT_EQ(buffer->ready->status().ok(), is_right);
+    destroy(buffer);
   }
 }
 
@@ -479,19 +413,10 @@ TEST_F(OutOfMemoryTest, UserDataOfAMemory) {
 }
 
 TEST_F(OutOfMemoryTest, Programs) {
-  auto program = make<PJRT_Program>();
-  std::string code(kProgram);
-  std::string format = "mlir";
-  program.code = code.data();
-  program.code_size = code.size();
-  program.format = format.data();
-  program.format_size = format.size();
   // There are thousands of allocations: some of the cases.
   for (int64_t count = 0;; count += 1 + count / 16) {
     ASSERT_LT(count, 1'000'000);
-    auto args = make<PJRT_Client_Compile_Args>();
-    args.client = client_;
-    args.program = &program;
+    auto args = compile_args();
     PJRT_Error* error = nullptr;
     {
       const ScarceMemory scarce(count);

@@ -62,106 +62,70 @@ void check_destroy_after_registration(Session& s) {
   require_equal(counter.wait(1), 1, "calls of the callback after the event was destroyed");
 }
 
-struct InCallback {
-  Session* session = nullptr;
-  PJRT_Event* event = nullptr;
-  PJRT_Buffer* buffer = nullptr;
-  std::mutex mutex;
-  std::condition_variable changed;
-  bool done = false;
-  std::string reason;
-
-  void wait() {
-    std::unique_lock lock(mutex);
-    require(changed.wait_for(lock, std::chrono::seconds(20), [&] { return done; }),
-            "the callback did not run or did not end");
-    require(reason.empty(), reason);
-  }
-  void finish(std::string why) {
-    std::lock_guard lock(mutex);
-    done = true;
-    reason = std::move(why);
-    changed.notify_all();
-  }
-};
-
-void check_destroy_in_callback(Session& s) {
-  InCallback state;
-  state.session = &s;
-  state.event = busy_event(s);
+// Runs `work` in the callback of an event, which it may destroy, and waits for its end; fails with
+// its failure.
+void in_callback(Session& s, PJRT_Event* event, std::function<void()> work) {
+  struct State {
+    Session& session;
+    std::function<void()> work;
+    std::mutex mutex;
+    std::condition_variable changed;
+    bool done = false;
+    std::string reason;
+  } state{s, std::move(work)};
   auto args = make_args<PJRT_Event_OnReady_Args>();
-  args.event = state.event;
+  args.event = event;
   args.user_arg = &state;
   args.callback = [](PJRT_Error* error, void* arg) {
-    auto* self = static_cast<InCallback*>(arg);
-    self->session->take(error);
+    auto& self = *static_cast<State*>(arg);
     std::string reason;
     try {
-      self->session->destroy_event(self->event);
-    } catch (const Failure& failure) {
-      reason = failure.reason;
-    }
-    self->finish(reason);
-  };
-  s.call(HEKLA_SLOT(PJRT_Event_OnReady), &args);
-  state.wait();
-}
-
-void check_destroy_all_in_callback(Session& s) {
-  InCallback state;
-  state.session = &s;
-  state.event = busy_event(s);
-  auto args = make_args<PJRT_Event_OnReady_Args>();
-  args.event = state.event;
-  args.user_arg = &state;
-  args.callback = [](PJRT_Error* error, void* arg) {
-    auto* self = static_cast<InCallback*>(arg);
-    self->session->take(error);
-    std::string reason;
-    try {
-      self->session->destroy_event(self->event);
-      self->session->finish();
-    } catch (const Failure& failure) {
-      reason = failure.reason;
-    }
-    self->finish(reason);
-  };
-  s.call(HEKLA_SLOT(PJRT_Event_OnReady), &args);
-  state.wait();
-}
-
-void check_calls_in_callback(Session& s) {
-  InCallback state;
-  state.session = &s;
-  state.event = busy_event(s);
-  state.buffer = s.upload_f32({5, 6, 7}, {3});
-  auto args = make_args<PJRT_Event_OnReady_Args>();
-  args.event = state.event;
-  args.user_arg = &state;
-  args.callback = [](PJRT_Error* error, void* arg) {
-    auto* self = static_cast<InCallback*>(arg);
-    std::string reason;
-    try {
-      Session& session = *self->session;
-      session.take(error);
-      if (session.is_deleted(self->buffer)) fail("the buffer is deleted");
-      session.devices();
-      PJRT_Event* ready = session.ready_event(self->buffer);
-      session.is_ready(ready);
-      session.destroy_event(ready);
-      // A transfer is started here; its end is awaited outside.
-      const std::vector<float> values = {1, 2};
-      session.upload_f32(values, {2});
+      self.session.take(error);
+      self.work();
     } catch (const Failure& failure) {
       reason = failure.reason;
     } catch (const NotOffered& refusal) {
       reason = refusal.reason;
     }
-    self->finish(reason);
+    const std::lock_guard lock(self.mutex);
+    self.done = true;
+    self.reason = std::move(reason);
+    self.changed.notify_all();
   };
   s.call(HEKLA_SLOT(PJRT_Event_OnReady), &args);
-  state.wait();
-  s.destroy_event(state.event);
+  std::unique_lock lock(state.mutex);
+  require(state.changed.wait_for(lock, std::chrono::seconds(20), [&] { return state.done; }),
+          "the callback did not run or did not end");
+  require(state.reason.empty(), state.reason);
+}
+
+void check_destroy_in_callback(Session& s) {
+  PJRT_Event* const event = busy_event(s);
+  in_callback(s, event, [&] { s.destroy_event(event); });
+}
+
+void check_destroy_all_in_callback(Session& s) {
+  PJRT_Event* const event = busy_event(s);
+  in_callback(s, event, [&] {
+    s.destroy_event(event);
+    s.finish();
+  });
+}
+
+void check_calls_in_callback(Session& s) {
+  PJRT_Event* const event = busy_event(s);
+  PJRT_Buffer* const buffer = s.upload_f32({5, 6, 7}, {3});
+  in_callback(s, event, [&] {
+    if (s.is_deleted(buffer)) fail("the buffer is deleted");
+    s.devices();
+    PJRT_Event* ready = s.ready_event(buffer);
+    s.is_ready(ready);
+    s.destroy_event(ready);
+    // A transfer is started here; its end is awaited outside.
+    const std::vector<float> values = {1, 2};
+    s.upload_f32(values, {2});
+  });
+  s.destroy_event(event);
 }
 
 void check_error(Session& s) {

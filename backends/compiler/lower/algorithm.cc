@@ -110,7 +110,8 @@ bool is_rounded(const ir::Value& value, DType dtype) {
          holds(dtype, op->operand(0)->type().dtype());
 }
 
-// All of them, in the regions of operations too.
+}  // namespace
+
 std::vector<ir::Operation*> contractions_of(ir::Module& module) {
   std::vector<ir::Operation*> found;
   for (const auto& function : module.functions) {
@@ -120,8 +121,6 @@ std::vector<ir::Operation*> contractions_of(ir::Module& module) {
   }
   return found;
 }
-
-}  // namespace
 
 void name_algorithms(ir::Module& module, const ir::DotAlgorithm& of_default) {
   for (ir::Operation* op : contractions_of(module)) {

@@ -7,12 +7,17 @@
 
 #include <optional>
 #include <string_view>
+#include <vector>
 
 #include "backends/compiler/kernel/algorithm.h"
 #include "runtime/base/status.h"
 #include "runtime/program/ir/ir.h"
 
 namespace hekla::lower {
+
+// The contractions of plain static tensors, which alone have algorithms here, in the regions of
+// operations too.
+std::vector<ir::Operation*> contractions_of(ir::Module& module);
 
 // Of a dot_general or convolution of static tensors. An algorithm that is named is taken as it is.
 // Without one elements keep their types, and precisions other than DEFAULT say how f32 may be

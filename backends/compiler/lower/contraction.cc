@@ -372,35 +372,8 @@ bool is_written_through(const ir::Operation& op, const LowerOptions& options) {
   return op.operand(0)->type().dtype() == DType::kF32 && (to == DType::kBF16 || to == DType::kF16);
 }
 
-// Of the mark of mark_long_sums.
+// Of the mark of bound_chunks.
 constexpr std::string_view kMostOfChunk = "hekla.most_of_chunk";
-
-// Products of an element of a dot_general or a convolution, in floats; 0 of others.
-int64_t sum_length(const ir::Operation& op) {
-  const bool is_convolution = op.code() == OpCode::kConvolution;
-  if (!is_convolution && op.code() != OpCode::kDotGeneral) return 0;
-  for (const ir::Value* value : {op.operand(0), op.operand(1), op.result()}) {
-    if (!value->type().is_static_tensor()) return 0;
-  }
-  const DType dtype = ir::accumulator_dtype(op.result()->type().dtype());
-  if (!is_float(dtype) && !is_complex(dtype)) return 0;
-  int64_t length = 1;
-  if (is_convolution) {
-    const auto* n = op.attribute("dimension_numbers").get<ir::ConvDimensionNumbers>();
-    if (n == nullptr) return 0;
-    const Dims& kernel = op.operand(1)->type().dims();
-    for (size_t d = 0; d < kernel.size(); ++d) {
-      if (static_cast<int64_t>(d) != n->kernel_output_feature_dimension) length *= kernel[d];
-    }
-  } else {
-    const auto* n = op.attribute("dot_dimension_numbers").get<ir::DotDimensionNumbers>();
-    if (n == nullptr) return 0;
-    for (const int64_t d : n->lhs_contracting_dimensions) {
-      length *= op.operand(0)->type().dims()[static_cast<size_t>(d)];
-    }
-  }
-  return length;
-}
 
 const InMemory kNothing = [](const ir::Value&) { return false; };
 
@@ -495,13 +468,11 @@ int64_t dot_chains(const ir::Operation& op) {
   return is_one || is_along[free[0] == 1 ? 1 : 0] ? kernel::kDotChains : 1;
 }
 
-void mark_long_sums(ir::Module& module, int64_t most) {
-  for (const auto& function : module.functions) {
-    ir::walk(function->body(), [&](ir::Operation& op) {
-      if (const int64_t depth = sum_length(op); depth > most) {
-        op.attributes().set(kMostOfChunk, ir::IntegerValue{ir::Type::scalar(DType::kI64), most});
-      }
-    });
+void bound_chunks(ir::Module& module, int64_t most) {
+  for (ir::Operation* op : contractions_of(module)) {
+    const DType dtype = ir::accumulator_dtype(op->result()->type().dtype());
+    if (!is_float(dtype) && !is_complex(dtype)) continue;
+    op->attributes().set(kMostOfChunk, ir::i64_attribute(most));
   }
 }
 

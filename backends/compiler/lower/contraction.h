@@ -47,8 +47,8 @@ int64_t dot_chains(const ir::Operation& op);
 bool sums_features_first(const ir::Operation& convolution);
 
 // For a device that takes at most `most` products of floats one after the other
-// (plan::DeviceTraits::most_of_chunk): says so on each dot_general and convolution with more.
-void mark_long_sums(ir::Module& module, int64_t most);
+// (plan::DeviceTraits::most_of_chunk): says so on each contraction.
+void bound_chunks(ir::Module& module, int64_t most);
 // The chunks of a sum over dimensions of `sizes`, by that mark. In several chains a chunk has so
 // many times as many products.
 kernel::SumChunks sum_chunks(const ir::Operation& op, std::span<const int64_t> sizes,

@@ -21,22 +21,6 @@ using kernel::ScalarType;
 
 namespace {
 
-// Of a constant of rank 0.
-std::optional<int64_t> constant_integer(const ir::Value& value) {
-  const ir::Operation* op = value.defining_op();
-  if (op == nullptr || op->code() != OpCode::kConstant || value.type().rank() != 0) return {};
-  const auto* dense = op->attribute("value").get<ir::DenseValue>();
-  if (dense == nullptr) return {};
-  switch (value.type().dtype()) {
-    case DType::kI32:
-      return *dense->values.as<int32_t>();
-    case DType::kI64:
-      return *dense->values.as<int64_t>();
-    default:
-      return {};
-  }
-}
-
 // One of several updates of one array at constant places, as wide concatenates become.
 bool is_one_of_several(const ir::Operation& update) {
   const auto is_update = [](const ir::Operation* op) {
@@ -223,7 +207,7 @@ class Lowering {
       for (size_t d = 0; d < dims.size(); ++d) {
         const ir::Value* start = in_place->operand(d + 2);
         const bool is_free = dims[d] != in_place->result()->type().dims()[d];
-        if (is_free && constant_integer(*start)) starts_.insert(start);
+        if (is_free && ir::constant_integer(*start)) starts_.insert(start);
       }
     }
     Emitter emitter(b, [this](const ir::Value& value) { return operand_of(value); });
@@ -443,7 +427,7 @@ std::optional<int64_t> fixed_place(const ir::Operation& update) {
     if (is_cut && window[d] != shape[d]) return std::nullopt;
     is_cut = is_cut || window[d] != 1;
     if (window[d] == shape[d]) continue;
-    const std::optional<int64_t> start = constant_integer(*update.operand(d + 2));
+    const std::optional<int64_t> start = ir::constant_integer(*update.operand(d + 2));
     if (!start) return std::nullopt;
     place += std::clamp<int64_t>(*start, 0, shape[d] - window[d]) * strides[d];
   }

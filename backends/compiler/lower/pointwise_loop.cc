@@ -206,10 +206,7 @@ class LoopMaker {
   bool is_in_memory(const ir::Value& value) const {
     const ir::Operation* op = value.defining_op();
     if (op == nullptr) return true;
-    if (op->code() == OpCode::kConstant) {
-      const auto* dense = op->attribute("value").get<ir::DenseValue>();
-      return dense == nullptr || dense->values.size() != 1;
-    }
+    if (op->code() == OpCode::kConstant) return !ir::is_one_number(value);
     return op->code() != OpCode::kIota && op->block() != &body_;
   }
 

@@ -41,6 +41,15 @@ Names operations(const ir::Module& module) {
   return names;
 }
 
+// Of one operand of each such operation of main.
+Names operand_types(const ir::Module& module, ir::OpCode code, size_t operand) {
+  Names types;
+  for (const auto& op : module.entry()->body().front().operations()) {
+    if (op->code() == code) types.push_back(op->operand(operand)->type().to_string());
+  }
+  return types;
+}
+
 void expect_valid(const ir::Module& module) {
   const Status status = ir::verify(module);
   EXPECT_TRUE(status.ok()) << status.to_string();
@@ -458,17 +467,11 @@ TEST(SplitContractions, PartsAreEqualAndTheRestIsAdded) {
             {.most_points = c.most_points, .long_depth = 2, .least_depth = 1, .few_points = 1})
             .ok());
     expect_valid(*module);
-    Names products;
-    for (const auto& op : module->entry()->body().front().operations()) {
-      if (op->code() == ir::OpCode::kDotGeneral) {
-        products.push_back(op->operand(0)->type().to_string());
-      }
-    }
     Names wanted;
     for (const std::string& each : {c.parts, c.rest}) {
       if (!each.empty()) wanted.push_back(each);
     }
-    EXPECT_EQ(products, wanted) << c.depth;
+    EXPECT_EQ(operand_types(*module, ir::OpCode::kDotGeneral, 0), wanted) << c.depth;
   }
 }
 
@@ -485,13 +488,8 @@ func.func @main(%x: tensor<1x4x4x7xf32>, %k: tensor<3x3x7x2xf32>) -> tensor<1x2x
                          {.most_points = 3 * 8, .long_depth = 2, .least_depth = 1, .few_points = 1})
           .ok());
   expect_valid(*module);
-  Names kernels;
-  for (const auto& op : module->entry()->body().front().operations()) {
-    if (op->code() == ir::OpCode::kConvolution) {
-      kernels.push_back(op->operand(1)->type().to_string());
-    }
-  }
-  EXPECT_EQ(kernels, (Names{"tensor<3x3x2x6xf32>", "tensor<3x3x1x2xf32>"}));
+  EXPECT_EQ(operand_types(*module, ir::OpCode::kConvolution, 1),
+            (Names{"tensor<3x3x2x6xf32>", "tensor<3x3x1x2xf32>"}));
 }
 
 TEST(Expand, DotIsDotGeneral) {

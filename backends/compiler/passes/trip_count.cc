@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/compiler/passes/trip_count.h"
 
-#include <cstring>
 #include <limits>
 #include <optional>
 
@@ -11,25 +10,6 @@ namespace hekla::passes {
 namespace {
 
 using ir::OpCode;
-
-std::optional<int64_t> integer_of(const ir::Value& value) {
-  const ir::Operation* op = value.defining_op();
-  if (op == nullptr || op->code() != OpCode::kConstant || value.type().rank() != 0) return {};
-  const auto* dense = op->attribute("value").get<ir::DenseValue>();
-  const DType dtype = value.type().dtype();
-  if (dense == nullptr || (dtype != DType::kI32 && dtype != DType::kI64) ||
-      value.type().quantization() != nullptr) {
-    return {};
-  }
-  if (dtype == DType::kI32) {
-    int32_t number = 0;
-    std::memcpy(&number, dense->values.data(), sizeof(number));
-    return number;
-  }
-  int64_t number = 0;
-  std::memcpy(&number, dense->values.data(), sizeof(number));
-  return number;
-}
 
 class Counter {
  public:
@@ -61,7 +41,7 @@ class Counter {
     if (counter->argument_of() != &condition_) return -1;
     const auto k = static_cast<size_t>(counter->index());
     const std::optional<int64_t> limit = constant_through(*bound);
-    const std::optional<int64_t> start = integer_of(*loop_.operand(k));
+    const std::optional<int64_t> start = ir::constant_integer(*loop_.operand(k));
     const std::optional<int64_t> step = step_of(k);
     if (!limit || !start || !step || *step == 0) return -1;
     const bool is_wide = counter->type().dtype() == DType::kI64;
@@ -71,10 +51,10 @@ class Counter {
  private:
   // A constant, or a carried value that starts as one and stays.
   std::optional<int64_t> constant_through(const ir::Value& value) const {
-    if (value.argument_of() != &condition_) return integer_of(value);
+    if (value.argument_of() != &condition_) return ir::constant_integer(value);
     const auto i = static_cast<size_t>(value.index());
     if (body_.terminator()->operand(i) != body_.argument(i)) return {};
-    return integer_of(*loop_.operand(i));
+    return ir::constant_integer(*loop_.operand(i));
   }
 
   // What the body adds to carried value `k`.
@@ -83,11 +63,11 @@ class Counter {
     if (op == nullptr || op->block() != &body_ || op->operand_count() != 2) return {};
     const ir::Value* counter = body_.argument(k);
     if (op->code() == OpCode::kAdd) {
-      if (op->operand(0) == counter) return integer_of(*op->operand(1));
-      if (op->operand(1) == counter) return integer_of(*op->operand(0));
+      if (op->operand(0) == counter) return ir::constant_integer(*op->operand(1));
+      if (op->operand(1) == counter) return ir::constant_integer(*op->operand(0));
     }
     if (op->code() == OpCode::kSubtract && op->operand(0) == counter) {
-      const std::optional<int64_t> number = integer_of(*op->operand(1));
+      const std::optional<int64_t> number = ir::constant_integer(*op->operand(1));
       if (number && *number != std::numeric_limits<int64_t>::min()) return -*number;
     }
     return {};

@@ -410,10 +410,7 @@ void Fusion::drop_inner_results(const std::vector<Reader>& readers) {
 bool Fusion::in_memory(const ir::Value& value) const {
   const ir::Operation* op = value.defining_op();
   if (op == nullptr) return true;
-  if (op->code() == OpCode::kConstant) {
-    const auto* dense = op->attribute("value").get<ir::DenseValue>();
-    return dense == nullptr || dense->values.size() != 1;
-  }
+  if (op->code() == OpCode::kConstant) return !ir::is_one_number(value);
   if (op->code() == OpCode::kIota) return false;
   return op->block() != &block_ || stored_.contains(&value) || roles_.at(op) == Role::kNone;
 }

@@ -335,6 +335,9 @@ class Planner {
       const auto algorithm = lower::algorithm_of(op);
       if (algorithm.ok()) decision.operation += ", " + kernel::to_string(*algorithm);
     }
+    add_decision(std::move(decision));
+  }
+  void add_decision(Decision decision) {
     auto& all = plan_.decisions;
     if (std::find(all.begin(), all.end(), decision) == all.end())
       all.push_back(std::move(decision));
@@ -660,10 +663,7 @@ class Planner {
     kernel::Implementations ways;
     ways.ask("iterations in a kernel", why);
     ways.ask("steps for each iteration", "");
-    Decision decision{fmt::format("{} of {} trips", op.name(), count), ways.take()};
-    auto& all = plan_.decisions;
-    if (std::find(all.begin(), all.end(), decision) == all.end())
-      all.push_back(std::move(decision));
+    add_decision({fmt::format("{} of {} trips", op.name(), count), ways.take()});
     if (at_once == 0) return false;
 
     using Kind = lower::PointwiseLoop::Kind;

@@ -52,4 +52,24 @@ const DenseValue* constant_value(const Value& value) {
   return op->attribute("value").get<DenseValue>();
 }
 
+bool is_one_number(const Value& value) {
+  const DenseValue* dense = constant_value(value);
+  return dense != nullptr && dense->values.size() == 1;
+}
+
+std::optional<int64_t> constant_integer(const Value& value) {
+  const DenseValue* dense = constant_value(value);
+  if (dense == nullptr || value.type().rank() != 0 || value.type().quantization() != nullptr) {
+    return {};
+  }
+  switch (value.type().dtype()) {
+    case DType::kI32:
+      return *dense->values.as<int32_t>();
+    case DType::kI64:
+      return *dense->values.as<int64_t>();
+    default:
+      return {};
+  }
+}
+
 }  // namespace hekla::ir

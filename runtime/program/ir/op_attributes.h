@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -24,5 +25,9 @@ std::vector<std::array<int64_t, 2>> padding_of(const Operation& op);
 
 // What a constant makes this value; null when something else does.
 const DenseValue* constant_value(const Value& value);
+// Whether a constant makes all its elements of one number.
+bool is_one_number(const Value& value);
+// The number of an i32 or i64 constant of rank 0; nullopt of all else.
+std::optional<int64_t> constant_integer(const Value& value);
 
 }  // namespace hekla::ir
