@@ -51,33 +51,44 @@ print(json.dumps({'process': jax.process_index(), 'processes': jax.process_count
 '''
 
 
-def mpirun(program, ranks, **environment):
-    """What each rank prints, a text for each, in no order."""
+# Each rank writes a file of its own: mpirun joins what ranks print piece by piece, so that a line can
+# begin within another's.
+TO_A_FILE = '''
+import os, sys
+sys.stdout = open(os.path.join(os.environ['PRINTED'], str(os.getpid())), 'w')
+'''
+
+
+def mpirun(program, ranks, printed, **environment):
+    """What each rank prints, a text for each, in no order; `printed` is an empty folder."""
     assert shutil.which('mpirun'), 'tools/install.sh installs Open MPI'
-    values = {**os.environ, 'PYTHONPATH': str(build_dir() / 'python'), **environment}
+    values = {**os.environ, 'PYTHONPATH': str(build_dir() / 'python'), 'PRINTED': str(printed), **environment}
     for name in ('RANK', 'WORLD_SIZE', 'MASTER_ADDR', 'MASTER_PORT', 'HEKLA_STORE'):
         values.pop(name, None)
     done = subprocess.run(['mpirun', '--allow-run-as-root', '--oversubscribe', '-n', str(ranks), sys.executable,
-                           '-c', program], capture_output=True, text=True, timeout=200, env=values, check=False)
+                           '-c', TO_A_FILE + program], capture_output=True, text=True, timeout=200, env=values,
+                          check=False)
     assert done.returncode == 0, done.stderr[-4000:]
-    return done.stdout.splitlines()
+    files = list(printed.iterdir())
+    assert len(files) == ranks
+    return [file.read_text() for file in files]
 
 
 @pytest.mark.parametrize('size', (2, 4))
-def test_process_groups_find_their_ranks(size):
-    ranks = sorted((json.loads(line) for line in mpirun(GROUP, size, JAX_PLATFORMS='cpu')),
+def test_process_groups_find_their_ranks(size, tmp_path):
+    ranks = sorted((json.loads(text) for text in mpirun(GROUP, size, tmp_path, JAX_PLATFORMS='cpu')),
                    key=lambda rank: rank['rank'])
     total = sum(np.arange(5) + 10 * rank for rank in range(size)).tolist()
     assert ranks == [{'rank': rank, 'size': size, 'sum': total, 'all': list(range(size))} for rank in range(size)]
 
 
-def test_a_rank_that_leaves_is_named():
-    said = '\n'.join(mpirun(ONE_LEAVES, 2, JAX_PLATFORMS='cpu'))
+def test_a_rank_that_leaves_is_named(tmp_path):
+    said = '\n'.join(mpirun(ONE_LEAVES, 2, tmp_path, JAX_PLATFORMS='cpu'))
     assert 'all_reduce' in said and 'rank 1' in said
 
 
-def test_jax_finds_its_processes(platform):
-    ranks = sorted((json.loads(line) for line in mpirun(JAX, 2, JAX_PLATFORMS=platform)),
+def test_jax_finds_its_processes(platform, tmp_path):
+    ranks = sorted((json.loads(text) for text in mpirun(JAX, 2, tmp_path, JAX_PLATFORMS=platform)),
                    key=lambda rank: rank['process'])
     devices = 2
     assert [rank['process'] for rank in ranks] == [0, 1]
