@@ -192,7 +192,11 @@ TEST_P(DeviceBlocks, EndWithoutAWaiter) {
 }
 
 TEST_P(DeviceBlocks, WhatOneRankRefusesIsSaidOnAll) {
-  const std::vector<std::pair<std::string, std::function<DeviceWork(DeviceGroup&)>>> cases = {
+  struct Case {
+    std::string text;
+    std::function<DeviceWork(DeviceGroup&)> call;
+  };
+  const std::vector<Case> cases = {
       {"the device buffer f32[4] was freed or donated",
        [&](DeviceGroup& group) {
          const DeviceArray x = put(floats({1, 2, 3, 4}));
@@ -211,20 +215,20 @@ TEST_P(DeviceBlocks, WhatOneRankRefusesIsSaidOnAll) {
          return work;
        }},
   };
-  for (const auto& [text, wrong] : cases) {
+  for (const Case& one : cases) {
     std::barrier all(2);
     on_device_ranks(
         2,
         [&](DeviceGroup& group) {
           ASSERT_TRUE(group.begin_coalescing().ok());
           std::vector<DeviceWork> works = {group.all_reduce(put(floats({1, 2})))};
-          works.push_back(group.rank() == 1 ? wrong(group)
+          works.push_back(group.rank() == 1 ? one.call(group)
                                             : group.all_reduce(put(floats({1, 2, 3, 4}))));
           works.push_back(group.barrier());
           works.push_back(group.end_coalescing());
           for (const DeviceWork& work : works) {
             const Status status = work.wait();
-            EXPECT_TRUE(says(status, text)) << work.call() << ": " << status.to_string();
+            EXPECT_TRUE(says(status, one.text)) << work.call() << ": " << status.to_string();
             EXPECT_EQ(says(status, "rank 1 has refused it"), group.rank() == 0)
                 << status.to_string();
             EXPECT_FALSE(work.result().ok());
