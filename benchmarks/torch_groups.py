@@ -1,14 +1,18 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Data parallel training steps and all-reduces through torch.distributed's backend `hekla`, beside gloo's.
+"""Training steps and all-reduces through torch.distributed's backend `hekla`, beside gloo's.
 
     PYTHONPATH=build/python .venv/torch-2.9.0/bin/python benchmarks/torch_groups.py [--ranks 2,4] [--seconds S] [--rounds N]
         [--only TEXT] [--overlap]
 
-The same processes hold a group of either backend and, for DDP, a model on each; the two take turns, S
-seconds each, in every round. A rank has one thread. Models: `wide`, 17 M parameters and a batch of 1, where
-communication dominates; `small`, 40 arrays of 64 x 64, where latency does; `deep`, a batch of 256, where
-computing does. Prints per row the median time of either, the quartiles, and the ratio; above 1 Hekla is faster.
+The same processes hold a group of either backend and a model on each; the two take turns, S seconds each,
+in every round. A rank has one thread. Models: `wide`, 17 M parameters and a batch of 1, where communication
+dominates; `small`, 40 arrays of 64 x 64, where latency does; `deep`, a batch of 256, where computing does. DDP
+has each of them whole, FSDP2 (fully_shard of each layer) in shards, which are gathered for forward and again
+for backward. DTensor: `split`, two layers of 64 x 64 divided among the ranks by columns and by rows, whose
+activations (8 MiB) are summed in forward and in backward; `redistribute`, an array of 16 MiB from rows
+to columns, to all of it on each rank, and a sum of such back to rows.
+Prints per row the median time of either, the quartiles, and the ratio; above 1 Hekla is faster.
 With --overlap also steps that reduce their gradients, in buckets of the same size, when backward has ended: what
 it is worth that DDP reduces them meanwhile.
 """
@@ -21,6 +25,10 @@ import time
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.nn.parallel import DistributedDataParallel
 
 import hekla.torch_distributed  # noqa: F401  registers the backend
@@ -40,14 +48,51 @@ def step_of(name, group):
     make, batch, width = MODELS[name]
     torch.manual_seed(0)
     model = DistributedDataParallel(make(), process_group=group, gradient_as_bucket_view=True)
+    return training_step(model, torch.randn(batch, width))
+
+
+def mesh_of(group):
+    return DeviceMesh.from_group(group or dist.group.WORLD, 'cpu')
+
+
+def training_step(model, x):
     optimizer = torch.optim.SGD(model.parameters(), 1e-3)
-    x = torch.randn(batch, width)
 
     def step():
         optimizer.zero_grad()
         model(x).square().mean().backward()
         optimizer.step()
     return step
+
+
+def sharded_step_of(name, group):
+    make, batch, width = MODELS[name]
+    torch.manual_seed(0)
+    model, mesh = make(), mesh_of(group)
+    for layer in model:
+        if isinstance(layer, torch.nn.Linear):
+            fully_shard(layer, mesh=mesh)
+    return training_step(fully_shard(model, mesh=mesh), torch.randn(batch, width))
+
+
+def split_step_of(_, group, width=64, batch=32768):
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(width, width), torch.nn.ReLU(), torch.nn.Linear(width, width))
+    parallelize_module(model, mesh_of(group), {'0': ColwiseParallel(), '2': RowwiseParallel()})
+    return training_step(model, torch.randn(batch, width, requires_grad=True))
+
+
+def redistributions_of(_, group, rows=2048, columns=2048):
+    mesh = mesh_of(group)
+    size = mesh.size()
+    x = DTensor.from_local(torch.ones(rows // size, columns), mesh, [Shard(0)])
+    y = DTensor.from_local(torch.ones(rows, columns), mesh, [Partial()])
+
+    def run():
+        x.redistribute(mesh, [Shard(1)])
+        x.redistribute(mesh, [Replicate()])
+        y.redistribute(mesh, [Shard(0)])
+    return run
 
 
 def late_step_of(name, group, bucket_bytes=25 << 20):
@@ -110,6 +155,8 @@ def rank_main(rank, world, folder, arguments):
     gloo = dist.new_group(backend='gloo')
     rows = [(f'all_reduce of {size} B', sum_of, size) for size in SIZES]
     rows += [(f'DDP step, {name}', step_of, name) for name in MODELS]
+    rows += [(f'FSDP2 step, {name}', sharded_step_of, name) for name in MODELS]
+    rows += [('DTensor step, split', split_step_of, None), ('DTensor redistribute', redistributions_of, None)]
     for title, make, what in rows:
         if arguments.only not in title:
             continue

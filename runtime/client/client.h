@@ -82,6 +82,8 @@ class Device {
   PJRT_Device* handle_;
 };
 
+class Upload;
+
 class Buffer {
  public:
   Buffer() = default;  // empty
@@ -249,6 +251,9 @@ class Client {
   Result<Buffer> adopt(PJRT_Buffer* handle) const;
   // With any contents. UNIMPLEMENTED where the plugin has no such call.
   Result<Buffer> allocate(DType dtype, const Dims& dims, const Memory& memory) const;
+
+  // A buffer that is written in parts (upload.h). UNIMPLEMENTED before version 0.62.
+  Result<Upload> begin_upload(DType dtype, const Dims& dims, const Memory& memory) const;
 
   // `program` is StableHLO: a portable artifact or text ("mlir"), or with another `format` what the
   // plugin takes under that name (ours "hlo" and "hlo_with_config"). Without device ids the first

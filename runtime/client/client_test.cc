@@ -11,6 +11,8 @@
 #include <numeric>
 #include <thread>
 
+#include "runtime/client/upload.h"
+
 namespace hekla::runtime {
 namespace {
 
@@ -261,6 +263,41 @@ TEST_P(ClientTest, CopiesAreIndependent) {
   ASSERT_TRUE(buffer->free().ok());
   EXPECT_TRUE(*buffer->is_freed());
   EXPECT_TRUE(copy->to_host()->identical(floats({2}, {1, 2})));
+}
+
+TEST_P(ClientTest, UploadsComeInParts) {
+  const Client client = make();
+  const auto memory = client.addressable_devices()[0].default_memory();
+  if (!memory.ok()) GTEST_SKIP() << memory.status().to_string();
+  auto upload = client.begin_upload(DType::kF32, {2, 3}, *memory);
+  if (upload.status().code() == StatusCode::kUnimplemented) {
+    GTEST_SKIP() << upload.status().to_string();
+  }
+  ASSERT_TRUE(upload.ok()) << upload.status().to_string();
+  EXPECT_EQ(upload->buffer().shape(), "f32[2,3]");
+  const std::vector<float> values = {1, 2, 3, 4, 5, 6};
+  const auto bytes = std::as_bytes(std::span(values));
+  std::vector<Event> done;
+  for (const auto& [first, count, is_last] :
+       {std::tuple<int, int, bool>{2, 4, false}, {6, 0, false}, {0, 2, true}}) {
+    auto event = upload->write(
+        4 * first, bytes.subspan(4 * static_cast<size_t>(first), 4 * static_cast<size_t>(count)),
+        is_last);
+    ASSERT_TRUE(event.ok()) << event.status().to_string();
+    done.push_back(*std::move(event));
+  }
+  for (const Event& event : done) EXPECT_TRUE(event.await().ok());
+  const Buffer buffer = upload->take();
+  EXPECT_TRUE(buffer.to_host()->identical(floats({2, 3}, values)));
+  EXPECT_FALSE(client.begin_upload(DType::kF32, {-1}, *memory).ok());
+  // One that goes before its last part.
+  std::optional<Buffer> left;
+  {
+    auto other = client.begin_upload(DType::kF32, {2}, *memory);
+    ASSERT_TRUE(other.ok()) << other.status().to_string();
+    left = other->take();
+  }
+  EXPECT_FALSE(left->ready()->await(Deadline::in(std::chrono::seconds(30))).ok());
 }
 
 TEST_P(ClientTest, CallbacksOutliveTheEvent) {

@@ -49,7 +49,37 @@ std::string difference(std::string_view a, std::string_view b) {
   }
 }
 
+constexpr std::string_view kCreation = "buckets of parameters";
+
+// What a rank can say without the others, who hear of it where something is wrong.
+Status check_alone(ProcessGroup& group, const std::vector<Parameter>& parameters,
+                   const BucketSizes& sizes) {
+  HEKLA_RETURN_IF_ERROR(group.check_may_wait(kCreation));
+  const Status wrong = check(parameters, sizes);
+  if (!wrong.ok()) group.refuse(kCreation, wrong);
+  return wrong;
+}
+
+Status compare(ProcessGroup& group, const std::vector<Parameter>& parameters,
+               const BucketSizes& sizes, Timeout timeout) {
+  HEKLA_ASSIGN_OR_RETURN(const std::vector<std::string> texts,
+                         all_gather_objects(group, description(parameters, sizes), timeout));
+  // The same pair of ranks on all.
+  for (size_t r = 1; r < texts.size(); ++r) {
+    if (texts[r] == texts[0]) continue;
+    return failed_precondition("parameters of ranks 0 and {} of group {} differ: {}", r,
+                               group.name(), difference(texts[0], texts[r]));
+  }
+  return ok_status();
+}
+
 }  // namespace
+
+Status agree_on_parameters(ProcessGroup& group, const std::vector<Parameter>& parameters,
+                           const BucketSizes& sizes, Timeout timeout) {
+  HEKLA_RETURN_IF_ERROR(check_alone(group, parameters, sizes));
+  return compare(group, parameters, sizes, timeout);
+}
 
 std::vector<Bucket> bucket_layout(const std::vector<Parameter>& parameters,
                                   const BucketSizes& sizes) {
@@ -102,32 +132,22 @@ Result<std::unique_ptr<Buckets>> Buckets::create(std::shared_ptr<ProcessGroup> g
                                                  const BucketSizes& sizes, Start start,
                                                  Timeout timeout) {
   ProcessGroup& own = *group;
-  HEKLA_RETURN_IF_ERROR(own.check_may_wait("buckets of parameters"));
-  const auto refuse = [&own](const Status& why) {
-    own.refuse("buckets of parameters", why);
-    return why;
-  };
-  if (const Status wrong = check(parameters, sizes); !wrong.ok()) return refuse(wrong);
-  const std::string text = description(parameters, sizes);
+  HEKLA_RETURN_IF_ERROR(check_alone(own, parameters, sizes));
   std::unique_ptr<Buckets> made(
       new Buckets(std::move(group), std::move(parameters), sizes, std::move(start)));
   for (const Bucket& bucket : made->layout_) {
     const int64_t ranks = own.size();
     const int64_t count = (bucket.count + ranks - 1) / ranks * ranks;
     Result<HostArray> memory = HostArray::allocate(bucket.dtype, {count});
-    if (!memory.ok()) return refuse(memory.status());
+    if (!memory.ok()) {
+      own.refuse(kCreation, memory.status());
+      return memory.status();
+    }
     auto kept = std::make_shared<HostArray>(*std::move(memory));
     const Elements all{kept->mutable_data(), bucket.dtype, count, kept};
     made->memory_.push_back(all);
   }
-  HEKLA_ASSIGN_OR_RETURN(const std::vector<std::string> texts,
-                         all_gather_objects(own, text, timeout));
-  // The same pair of ranks on all.
-  for (size_t r = 1; r < texts.size(); ++r) {
-    if (texts[r] == texts[0]) continue;
-    return failed_precondition("parameters of ranks 0 and {} of group {} differ: {}", r, own.name(),
-                               difference(texts[0], texts[r]));
-  }
+  HEKLA_RETURN_IF_ERROR(compare(own, made->parameters_, sizes, timeout));
   return made;
 }
 

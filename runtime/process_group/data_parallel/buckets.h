@@ -45,6 +45,11 @@ struct Bucket {
 std::vector<Bucket> bucket_layout(const std::vector<Parameter>& parameters,
                                   const BucketSizes& sizes);
 
+// Collective: whether the parameters and sizes of all ranks of a group are the same. Errors as
+// those of Buckets::create.
+Status agree_on_parameters(ProcessGroup& group, const std::vector<Parameter>& parameters,
+                           const BucketSizes& sizes, Timeout timeout);
+
 class Buckets {
  public:
   // Makes the call of a full bucket, `count` elements and zeros up to a multiple of the ranks. It

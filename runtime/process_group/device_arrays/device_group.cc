@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <numeric>
 #include <utility>
 
@@ -78,6 +79,7 @@ struct DeviceGroup::Call {
   std::optional<Dims> dims;          // of the result, where they are not those of x
   bool may_write_over = false;       // the result may lie where the input does
   bool gives_x = false;              // the result is what x holds
+  bool may_go_in_parts = false;      // each element by itself
   DeviceWork::State::Issue issue;
   std::function<void(const Status&)> refuse;  // null: as a collective
 };
@@ -86,9 +88,12 @@ Result<std::unique_ptr<DeviceGroup>> DeviceGroup::create(std::shared_ptr<Process
                                                          const DeviceGroupOptions& options,
                                                          Timeout timeout) {
   if (group == nullptr) return invalid_argument("a group of device arrays without a process group");
-  if (options.host_memory != "auto" && options.host_memory != "off") {
+  const bool is_way = options.host_memory == "auto" || options.host_memory == "off";
+  if (!is_way || options.part_bytes < 0) {
     const Status refused =
-        invalid_argument("host_memory \"{}\", which is \"auto\" or \"off\"", options.host_memory);
+        is_way ? invalid_argument("part_bytes of {}", options.part_bytes)
+               : invalid_argument("host_memory \"{}\", which is \"auto\" or \"off\"",
+                                  options.host_memory);
     group->refuse("a group of device arrays", refused);
     return refused;
   }
@@ -103,9 +108,18 @@ DeviceGroup::DeviceGroup(std::shared_ptr<ProcessGroup> parent, std::shared_ptr<P
     : parent_(std::move(parent)),
       group_(std::move(group)),
       may_be_direct_(options.host_memory == "auto"),
+      part_bytes_(options.part_bytes),
       queue_(std::make_unique<DeviceQueue>(may_be_direct_, [this] { return group_->status(); })) {}
 
-DeviceGroup::~DeviceGroup() { shutdown(); }
+DeviceGroup::~DeviceGroup() {
+  shutdown();
+  for (const auto& [thread, block] : blocks_) {
+    for (const auto& member : block->members) {
+      member->is_held = false;
+      member->end_unissued(cancelled("the group has been shut down"));
+    }
+  }
+}
 
 void DeviceGroup::shutdown() {
   queue_->stop();
@@ -130,19 +144,46 @@ DeviceWork DeviceGroup::start(Call call, const DeviceCallOptions& options) {
                                call.place->memory.kind(), call.place->client.platform());
   }
   state->refused = call.refused.ok() ? prepare(call, options.donate, *state) : call.refused;
+  if (call.may_go_in_parts && part_bytes_ > 0 && block() == nullptr) {
+    const DType dtype = call.place                                 ? call.place->dtype
+                        : call.x != nullptr && !call.x->is_empty() ? call.x->dtype()
+                                                                   : DType::kInvalid;
+    if (dtype != DType::kInvalid) {
+      state->part_elements = std::max<int64_t>(1, part_bytes_ / dtype_bytes(dtype));
+    }
+  }
   state->issue = std::move(call.issue);
   state->refuse = std::move(call.refuse);
   if (!state->refuse) {
     state->refuse = [this, text = state->call](const Status& why) { group_->refuse(text, why); };
   }
+  DeviceWork::State* const own = block();
   if (!state->refused.ok()) {
     // The error is known; the others hear of it when it is this call's turn.
     state->input.reset();
     state->output.reset();
     state->end(state->refused);
+    if (own != nullptr && state->kind == Kind::kCollective) {
+      if (own->refused.ok()) own->refused = state->refused.with_context(state->call);
+      state->issued.complete(ok_status());
+      return DeviceWork(state);
+    }
+  }
+  if (own != nullptr) {
+    state->is_held = state->kind == Kind::kCollective;
+    (state->is_held ? own->members : own->points).push_back(state);
+    if (state->is_held) return DeviceWork(state);
   }
   queue_->add(state);
   return DeviceWork(state);
+}
+
+void DeviceGroup::refuse(std::string_view call, const Status& why) {
+  Call refused;
+  refused.operation = call;
+  refused.reads = refused.has_result = false;
+  refused.refused = why;
+  static_cast<void>(start(std::move(refused), {}));
 }
 
 Status DeviceGroup::prepare(const Call& call, bool donates, DeviceWork::State& state) {
@@ -204,7 +245,7 @@ DeviceWork DeviceGroup::all_reduce(DeviceArray x, Reduction by, const DeviceCall
   Call call;
   call.operation = fmt::format("all_reduce({})", reduce_op_name(by.op));
   call.x = std::move(x);
-  call.may_write_over = true;
+  call.may_write_over = call.may_go_in_parts = true;
   call.issue = [this, by](const Elements& out, const ConstElements& in,
                           std::chrono::nanoseconds timeout) {
     return group_->all_reduce(out, in, by, timeout);
@@ -218,7 +259,7 @@ DeviceWork DeviceGroup::broadcast(DeviceArray x, int root, const DeviceCallOptio
   call.operation = fmt::format("broadcast(root {})", root);
   call.x = std::move(x);
   call.reads = call.gives_x = is_root;
-  call.may_write_over = true;
+  call.may_write_over = call.may_go_in_parts = true;
   if (call.x == nullptr || call.x->is_empty()) {
     call.refused = invalid_argument("the device buffer is empty");
   }
@@ -235,6 +276,7 @@ DeviceWork DeviceGroup::broadcast(const DevicePlace& place, int root,
   call.operation = fmt::format("broadcast(root {})", root);
   call.reads = false;
   call.place = place;
+  call.may_go_in_parts = true;
   if (rank() == root) call.refused = invalid_argument("the root has no device buffer to send");
   call.issue = [this, root](const Elements& out, const ConstElements&,
                             std::chrono::nanoseconds timeout) {
@@ -249,6 +291,7 @@ DeviceWork DeviceGroup::reduce(DeviceArray x, int root, Reduction by,
   call.operation = fmt::format("reduce({}, root {})", reduce_op_name(by.op), root);
   call.x = std::move(x);
   call.has_result = call.may_write_over = rank() == root;
+  call.may_go_in_parts = true;
   call.issue = [this, root, by](const Elements& out, const ConstElements& in,
                                 std::chrono::nanoseconds timeout) {
     return group_->reduce(out, in, root, by, timeout);

@@ -25,6 +25,9 @@
 // broadcast write into its memory where that is the host's and nobody else refers to it. Results
 // are new buffers in the memory of the input, complete when the call has ended.
 //
+// Between begin_coalescing and end_coalescing calls of a thread go together, as those of a
+// ProcessGroup do: when the block ends and the inputs of all are there, small ones as one exchange.
+//
 // What this rank refuses (INVALID_ARGUMENT: an empty, freed or donated buffer, dimensions that do
 // not divide; UNIMPLEMENTED: tokens, bounded dimensions), a launch that failed to compute an input,
 // contents that do not come before the deadline: the others hear of it in that call, with rank and
@@ -32,11 +35,16 @@
 // Thread-safe, as the group is.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <string>
+#include <string_view>
+#include <thread>
 #include <vector>
 
 #include "runtime/base/status.h"
@@ -69,6 +77,7 @@ struct DevicePlace {
 class [[nodiscard]] DeviceWork {
  public:
   // Waits until the call has ended, which its deadline sees to: what it ended with.
+  // FAILED_PRECONDITION: it belongs to a block that has not ended yet.
   Status wait() const;
   // The same, or DEADLINE_EXCEEDED when it has not ended by then; it then goes on.
   Status wait(std::chrono::nanoseconds timeout) const;
@@ -93,6 +102,10 @@ class [[nodiscard]] DeviceWork {
 struct DeviceGroupOptions {
   // "auto": as above; "off": through host arrays always. Each rank may have its own.
   std::string host_memory = "auto";
+  // all_reduce, broadcast and reduce of more bytes than that go in parts of so many, one after the
+  // other: where device memory is not the host's, a part is copied while others are on their way.
+  // 0: never. The same on all ranks, as it says which calls the group gets.
+  int64_t part_bytes = int64_t{4} << 20;
 };
 
 struct DeviceCallOptions {
@@ -105,6 +118,7 @@ struct DeviceCounts {
   int64_t read_in_place = 0, read_copied = 0;        // inputs
   int64_t written_in_place = 0, written_copied = 0;  // results
   int64_t reused = 0;                                // of those in place: in a donated input
+  int64_t parts = 0;                                 // of calls that went in parts
 };
 
 class DeviceGroup {
@@ -152,22 +166,43 @@ class DeviceGroup {
   // Done when all ranks have called, and so after all calls before.
   DeviceWork barrier(const DeviceCallOptions& options = {});
 
+  // Collectives that this thread calls between the two go together: the group gets them when the
+  // second has been called and the inputs of all are there. The same calls in one order on all
+  // ranks. None of them is made where one is refused, or where the contents of an input fail.
+  // Inputs are held from their call on, as outside of a block; messages go at once. The work of all
+  // is done when each is, and has no result of its own. FAILED_PRECONDITION: inside of such a block
+  // already, or in none; works that are waited for before it has ended.
+  Status begin_coalescing();
+  DeviceWork end_coalescing(Timeout timeout = {});
+  // FAILED_PRECONDITION where this thread is in a block, of which nothing is made then.
+  Status check_may_wait(std::string_view call);
+
+  // Takes the place of a collective that this rank does not make: the others' fails with `why`.
+  void refuse(std::string_view call, const Status& why);
   // Ends the group on all ranks: CANCELLED, with the reason.
   void abort(std::string_view reason);
   // Leaves: calls that have not ended end with CANCELLED.
   void shutdown();
+  const std::shared_ptr<ProcessGroup>& parent() const { return parent_; }
 
  private:
   struct Call;  // what is asked for
   DeviceGroup(std::shared_ptr<ProcessGroup> parent, std::shared_ptr<ProcessGroup> group,
               const DeviceGroupOptions& options);
   DeviceWork start(Call call, const DeviceCallOptions& options);
+  // The block that this thread is in, or null.
+  DeviceWork::State* block();
   Status prepare(const Call& call, bool donates, DeviceWork::State& state);
   Status check_rows(const DeviceArray& x) const;
 
   const std::shared_ptr<ProcessGroup> parent_;  // whose connections these are
   const std::shared_ptr<ProcessGroup> group_;
   const bool may_be_direct_;
+  const int64_t part_bytes_;
+  std::mutex mutex_;
+  // By thread; guarded by mutex_.
+  std::map<std::thread::id, std::shared_ptr<DeviceWork::State>> blocks_;
+  std::atomic<int> block_count_ = 0;
   const std::unique_ptr<DeviceQueue> queue_;  // last: uses the rest
 };
 

@@ -3,16 +3,13 @@
 // against plain arithmetic; and what becomes of buffers that are freed, late, wrong or lost.
 #include "runtime/process_group/device_arrays/device_group.h"
 
-#include <gtest/gtest.h>
 #include <unistd.h>
 
 #include <barrier>
 #include <cstdlib>
-#include <filesystem>
-#include <map>
+#include <numeric>
 
-#include "runtime/process_group/conformance/conformance.h"
-#include "runtime/process_group/testing/ranks.h"
+#include "runtime/process_group/testing/device_ranks.h"
 
 namespace hekla::process_group {
 namespace {
@@ -21,71 +18,6 @@ using runtime::Buffer;
 using runtime::Client;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
-
-bool says(const Status& status, std::string_view text) {
-  return status.message().find(text) != std::string::npos;
-}
-
-std::string library(const std::string& plugin) {
-  return HEKLA_BINARY_DIR "/lib/hekla/pjrt_" + plugin + ".so";
-}
-
-Client make_client(const std::string& plugin) {
-  auto loaded = runtime::Plugin::load(plugin, library(plugin));
-  if (!loaded.ok()) die_of_bad_result(loaded.status());
-  auto client = Client::create(*loaded);
-  if (!client.ok()) die_of_bad_result(client.status());
-  return *client;
-}
-
-// One for all tests: it outlives them, as plugins do.
-const Client& client_of(const std::string& plugin) {
-  static std::map<std::string, Client>& clients = *new std::map<std::string, Client>;
-  static std::mutex mutex;
-  const std::lock_guard lock(mutex);
-  auto found = clients.find(plugin);
-  if (found == clients.end()) found = clients.emplace(plugin, make_client(plugin)).first;
-  return found->second;
-}
-
-DeviceArray put(const Client& client, const HostArray& array) {
-  auto buffer = client.to_device(array, client.addressable_devices()[0]);
-  if (!buffer.ok()) die_of_bad_result(buffer.status());
-  return std::make_shared<Buffer>(std::move(*buffer));
-}
-
-HostArray floats(std::vector<float> values) {
-  return HostArray::from<float>(DType::kF32, {static_cast<int64_t>(values.size())}, values);
-}
-
-std::vector<float> floats_of(Result<Buffer> buffer) {
-  if (!buffer.ok()) {
-    ADD_FAILURE() << buffer.status().to_string();
-    return {};
-  }
-  const auto array = buffer->to_host();
-  if (!array.ok()) {
-    ADD_FAILURE() << array.status().to_string();
-    return {};
-  }
-  return {array->as<float>(), array->as<float>() + array->size()};
-}
-
-using DeviceBody = std::function<void(DeviceGroup&)>;
-
-void on_device_ranks(int size, const DeviceBody& body, const DeviceGroupOptions& devices = {},
-                     const Options& options = {}) {
-  // Shared by the threads, as no rank owns it.
-  on_ranks(
-      size,
-      [&](ProcessGroup& group) {
-        const std::shared_ptr<ProcessGroup> shared(&group, [](ProcessGroup*) {});
-        auto own = DeviceGroup::create(shared, devices);
-        ASSERT_TRUE(own.ok()) << own.status().to_string();
-        body(**own);
-      },
-      options);
-}
 
 // First: it forks, and no test before it has made threads.
 TEST(DeviceGroup, ALostRankIsNamed) {
@@ -109,62 +41,7 @@ TEST(DeviceGroup, ALostRankIsNamed) {
   EXPECT_EQ(exits, (std::vector<int>{0, 7, 0}));
 }
 
-struct Way {
-  std::string plugin, host_memory;
-};
-
-class DeviceGroupOn : public testing::TestWithParam<Way> {
- protected:
-  void SetUp() override {
-    if (!std::filesystem::exists(library(GetParam().plugin))) {
-      GTEST_SKIP() << library(GetParam().plugin) << " is not part of this build";
-    }
-  }
-  static const Client& client() { return client_of(GetParam().plugin); }
-  static DeviceGroupOptions options() { return {.host_memory = GetParam().host_memory}; }
-  static DeviceArray put(const HostArray& array) { return process_group::put(client(), array); }
-  static DevicePlace place(DType dtype, Dims dims) {
-    auto made = DevicePlace::on(client(), client().addressable_devices()[0], dtype, dims);
-    if (!made.ok()) die_of_bad_result(made.status());
-    return *made;
-  }
-  static bool is_direct() {
-    return GetParam().host_memory == "auto" && put(floats({1}))->is_on_host();
-  }
-};
-
-INSTANTIATE_TEST_SUITE_P(Ways, DeviceGroupOn,
-                         testing::Values(Way{"cpu", "auto"}, Way{"cpu", "off"},
-                                         Way{"reference", "auto"}, Way{"vulkan", "auto"},
-                                         Way{"vulkan", "off"}),
-                         [](const auto& info) {
-                           return info.param.plugin + "_" + info.param.host_memory;
-                         });
-
-void expect_array(Result<Buffer> got, const HostArray& wanted, const std::string& what) {
-  ASSERT_TRUE(got.ok()) << what << ": " << got.status().to_string();
-  ASSERT_FALSE(got->is_empty()) << what;
-  EXPECT_EQ(got->shape(), wanted.shape()) << what;
-  auto array = got->to_host(Deadline::in(seconds(60)));
-  ASSERT_TRUE(array.ok()) << what << ": " << array.status().to_string();
-  EXPECT_EQ(difference(*array, wanted), "") << what << " " << wanted.shape();
-}
-
-HostArray rows_of(const HostArray& array, int64_t first, const Dims& dims) {
-  HostArray part(array.dtype(), dims);
-  if (part.size() > 0) {
-    std::memcpy(part.mutable_data(), array.data() + first * dtype_bytes(array.dtype()),
-                static_cast<size_t>(part.size_bytes()));
-  }
-  return part;
-}
-
-HostArray joined(const std::vector<HostArray>& parts, const Dims& dims) {
-  HostArray whole(parts[0].dtype(), dims);
-  std::byte* at = whole.mutable_data();
-  for (const HostArray& part : parts) at = std::copy_n(part.data(), part.size_bytes(), at);
-  return whole;
-}
+INSTANTIATE_TEST_SUITE_P(Ways, DeviceGroupOn, ways(), way_name);
 
 // All operations of elements of one dtype, `count` for each rank.
 void check_operations(DeviceGroup& group, const Client& client, const DevicePlace& part_place,
@@ -259,6 +136,88 @@ TEST_P(DeviceGroupOn, OperationsGiveWhatArithmeticGives) {
         },
         options(), group_options);
   }
+}
+
+// Of some elements and of one, where a line of the cache has more.
+TEST_P(DeviceGroupOn, CallsGoInParts) {
+  for (const int64_t part_bytes : {100, 1}) {
+    DeviceGroupOptions in_parts = options();
+    in_parts.part_bytes = part_bytes;
+    on_device_ranks(
+        3,
+        [&](DeviceGroup& group) {
+          for (const DType dtype : {DType::kF32, DType::kBF16, DType::kI1, DType::kI4}) {
+            for (const int64_t bytes : {0, 1, 7, 100, 101, 1003}) {
+              const int64_t count = bytes / dtype_bytes(dtype);
+              check_operations(group, client(), place(dtype, {count}), dtype, count);
+            }
+          }
+          // 1,003 bytes alone: of all_reduce, reduce and two broadcasts.
+          EXPECT_GE(group.counts().parts, 4 * (1003 / std::max<int64_t>(4, part_bytes)));
+          // Over the input's memory, and of a donated one.
+          for (const bool donate : {false, true}) {
+            std::vector<float> own(1000), wanted(1000);
+            std::iota(own.begin(), own.end(), static_cast<float>(group.rank()));
+            for (size_t i = 0; i < own.size(); ++i) wanted[i] = static_cast<float>(3 * i + 3);
+            const DeviceArray x = put(floats(own));
+            const DeviceWork work = group.all_reduce(x, ReduceOp::kSum, {.donate = donate});
+            EXPECT_EQ(floats_of(work.result()), wanted);
+            EXPECT_EQ(*x->is_freed(), donate);
+          }
+        },
+        in_parts);
+    if (HasFailure()) return;
+  }
+  DeviceGroupOptions whole = options();
+  whole.part_bytes = 0;
+  on_device_ranks(
+      2,
+      [&](DeviceGroup& group) {
+        const std::vector<float> ones(3 << 20, 1);
+        EXPECT_EQ(floats_of(group.all_reduce(put(floats(ones))).result()),
+                  std::vector<float>(3 << 20, 2));
+        EXPECT_EQ(group.counts().parts, 0);
+      },
+      whole);
+}
+
+// While another call waits behind it, with nobody that waits, and when the group is left.
+TEST_P(DeviceGroupOn, PartsKeepTheOrderOfCalls) {
+  DeviceGroupOptions in_parts = options();
+  in_parts.part_bytes = 4 << 10;
+  on_device_ranks(
+      2,
+      [&](DeviceGroup& group) {
+        const size_t count = 100000;
+        const std::vector<float> ones(count, 1), twos(count, 2);
+        Completion told;
+        Late late(client());
+        const DeviceWork before = group.all_reduce(late.buffer);
+        const DeviceWork first = group.all_reduce(put(floats(ones)));
+        const DeviceWork second = group.all_reduce(put(floats(twos)));
+        first.then([&](const Status& status) { told.complete(status); });
+        EXPECT_FALSE(second.test());
+        EXPECT_EQ(second.wait(milliseconds(1)).code(), StatusCode::kDeadlineExceeded);
+        late.come(*put(floats({1, 2, 3, 4})));
+        EXPECT_TRUE(told.await().ok());
+        EXPECT_EQ(floats_of(second.result()), std::vector<float>(count, 4));
+        EXPECT_EQ(floats_of(first.result()), twos);
+        EXPECT_EQ(floats_of(before.result()), (std::vector<float>{2, 4, 6, 8}));
+        EXPECT_EQ(group.counts().parts, 2 * 98);
+        // Left behind.
+        static_cast<void>(group.all_reduce(put(floats(ones))));
+      },
+      in_parts);
+  // Other ranks hear of one that stops in the middle.
+  on_device_ranks(
+      2,
+      [&](DeviceGroup& group) {
+        const DeviceWork work = group.all_reduce(put(floats(std::vector<float>(100000, 1))));
+        if (group.rank() == 1) group.abort("enough");
+        const Status status = work.wait(seconds(60));
+        EXPECT_TRUE(status.ok() || says(status, "enough")) << status.to_string();
+      },
+      in_parts);
 }
 
 TEST_P(DeviceGroupOn, SplitsMayBeUneven) {
@@ -356,44 +315,6 @@ TEST_P(DeviceGroupOn, DonatedInputsAreGone) {
       },
       options());
 }
-
-// A buffer whose contents come when the test says so.
-struct Late {
-  explicit Late(const Client& client) : plugin(&client.plugin()) {
-    const auto memory = client.addressable_devices()[0].default_memory();
-    HEKLA_PJRT_ARGS(PJRT_Client_CreateAliasBuffer_Args, args, fulfill_alias_buffer_cb);
-    args.client = client.handle();
-    args.memory = memory->handle();
-    args.shape_dims = &kCount;
-    args.shape_num_dims = 1;
-    args.shape_element_type = PJRT_Buffer_Type_F32;
-    const Status made = HEKLA_PJRT_CALL(*plugin, PJRT_Client_CreateAliasBuffer, &args);
-    if (!made.ok()) die_of_bad_result(made);
-    fulfil = args.fulfill_alias_buffer_cb;
-    this->client = client.handle();
-    auto adopted = client.adopt(args.alias_buffer);
-    if (!adopted.ok()) die_of_bad_result(adopted.status());
-    buffer = std::make_shared<Buffer>(std::move(*adopted));
-  }
-  void come(const Buffer& from) { end(from.handle(), PJRT_Error_Code_OK, ""); }
-  void fail(std::string_view why) { end(nullptr, PJRT_Error_Code_INTERNAL, why); }
-  void end(PJRT_Buffer* from, PJRT_Error_Code code, std::string_view why) const {
-    HEKLA_PJRT_ARGS(PJRT_Client_FulfillAliasBuffer_Args, args, fulfill_alias_buffer_cb);
-    args.client = client;
-    args.buffer = from;
-    args.status_code = code;
-    args.error_message = why.data();
-    args.error_message_size = why.size();
-    args.fulfill_alias_buffer_cb = fulfil;
-    const Status status = HEKLA_PJRT_CALL(*plugin, PJRT_Client_FulfillAliasBuffer, &args);
-    EXPECT_TRUE(status.ok()) << status.to_string();
-  }
-  static constexpr int64_t kCount = 4;
-  const runtime::Plugin* plugin;
-  PJRT_Client* client;
-  PJRT_FulfillAliasBufferCallback* fulfil;
-  DeviceArray buffer;
-};
 
 TEST_P(DeviceGroupOn, CallsWaitForTheirInputsInTheirOrder) {
   on_device_ranks(

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/process_group/device_arrays/device_memory.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "runtime/base/log.h"
@@ -84,6 +85,8 @@ DeviceInput DeviceInput::own(std::shared_ptr<Buffer> buffer) {
   return input;
 }
 
+int64_t DeviceInput::count() const { return element_count(held_->buffer->dims()); }
+
 Result<runtime::Event> DeviceInput::ready() const {
   if (host_ != nullptr) return runtime::Event();
   return held_->source().ready();
@@ -112,6 +115,80 @@ Result<ConstElements> DeviceInput::read() {
   held_->is_freed_late = false;
   if (is_direct_) return ConstElements(address, dtype, count, held_);
   return ConstElements(host_->data(), dtype, count, host_);
+}
+
+Result<ConstElements> DeviceInput::begin_read(int64_t part_elements,
+                                              std::vector<runtime::Event>& arrivals) {
+  const Buffer& source = held_->source();
+  if (!is_copied() || held_->is_freed_late || !source.is_raw_host_layout()) {
+    return unimplemented("no copies of parts");
+  }
+  HEKLA_ASSIGN_OR_RETURN(HostArray array,
+                         HostArray::allocate(source.dtype(), source.dims(), false));
+  auto kept = std::make_shared<HostArray>(std::move(array));
+  const auto all = static_cast<size_t>(kept->size_bytes());
+  const auto part = static_cast<size_t>(part_elements * dtype_bytes(source.dtype()));
+  std::byte* const data = kept->mutable_data();
+  std::vector<runtime::Event> begun;
+  for (size_t at = 0; at < all; at += part) {
+    Result<runtime::Event> event =
+        source.copy_raw(static_cast<int64_t>(at), {data + at, std::min(part, all - at)});
+    // A plugin that cannot call back gets a wait instead: the copy writes what is kept here.
+    const auto keep = [kept, held = held_](const Status&) {};
+    if (event.ok() && !event->on_ready(keep).ok()) static_cast<void>(event->await());
+    if (!event.ok()) {
+      for (const runtime::Event& each : begun) static_cast<void>(each.await());
+      return event.status();
+    }
+    begun.push_back(*std::move(event));
+  }
+  arrivals = std::move(begun);
+  host_ = kept;
+  return ConstElements(host_->data(), host_->dtype(), host_->size(), host_);
+}
+
+Result<std::shared_ptr<DeviceUpload>> DeviceUpload::begin(std::shared_ptr<HostArray> array,
+                                                          const DevicePlace& place,
+                                                          int64_t part_elements) {
+  HEKLA_ASSIGN_OR_RETURN(runtime::Upload upload,
+                         place.client.begin_upload(place.dtype, place.dims, place.memory));
+  if (!upload.buffer().is_raw_host_layout()) return unimplemented("no copies of parts");
+  return std::shared_ptr<DeviceUpload>(new DeviceUpload(std::move(upload), std::move(array),
+                                                        part_elements * dtype_bytes(place.dtype)));
+}
+
+DeviceUpload::DeviceUpload(runtime::Upload upload, std::shared_ptr<HostArray> array,
+                           int64_t part_bytes)
+    : array_(std::move(array)),
+      part_bytes_(static_cast<size_t>(part_bytes)),
+      upload_(std::move(upload)),
+      is_sent_((static_cast<size_t>(array_->size_bytes()) + part_bytes_ - 1) / part_bytes_),
+      left_(is_sent_.size()) {}
+
+void DeviceUpload::send(int64_t k) {
+  const std::lock_guard lock(mutex_);
+  send_locked(static_cast<size_t>(k));
+}
+
+void DeviceUpload::send_locked(size_t k) {
+  if (is_sent_[k] || !status_.ok()) return;
+  is_sent_[k] = true;
+  --left_;
+  const size_t at = k * part_bytes_, all = static_cast<size_t>(array_->size_bytes());
+  Result<runtime::Event> event = upload_.write(
+      static_cast<int64_t>(at),
+      {std::as_const(*array_).data() + at, std::min(part_bytes_, all - at)}, left_ == 0);
+  status_ = event.status();
+  // The bytes, and whose they are to be, stay until they have been read.
+  const auto keep = [self = shared_from_this()](const Status&) {};
+  if (event.ok() && !event->on_ready(keep).ok()) static_cast<void>(event->await());
+}
+
+Result<Buffer> DeviceUpload::finish() {
+  const std::lock_guard lock(mutex_);
+  for (size_t k = 0; k < is_sent_.size(); ++k) send_locked(k);
+  HEKLA_RETURN_IF_ERROR(status_);
+  return upload_.take();
 }
 
 Result<DeviceOutput> DeviceOutput::make(const DevicePlace& place, bool may_be_direct) {
@@ -146,6 +223,13 @@ DeviceOutput DeviceOutput::through(std::shared_ptr<HostArray> array, const Devic
   return output;
 }
 
+DeviceOutput DeviceOutput::through(std::shared_ptr<DeviceUpload> upload) {
+  DeviceOutput output;
+  output.host_ = upload->array();
+  output.upload_ = std::move(upload);
+  return output;
+}
+
 Result<Elements> DeviceOutput::elements() {
   if (buffer_ == nullptr) {
     return Elements{host_->mutable_data(), host_->dtype(), host_->size(), host_};
@@ -160,6 +244,7 @@ Result<Elements> DeviceOutput::elements() {
 
 Result<Buffer> DeviceOutput::take() {
   if (buffer_ != nullptr) return std::move(*buffer_);
+  if (upload_ != nullptr) return upload_->finish();
   return place_->client.to_device(*host_, place_->memory);
 }
 
