@@ -14,11 +14,12 @@ set(HEKLA_PUBLIC_HEADERS
   plugin_api/hekla_group_backend.h plugin_api/hekla_inspection.h
   runtime/base/log.h runtime/npy/npy.h
   runtime/plugin/probe.h runtime/plugin/registry.h
-  runtime/client/open.h
+  runtime/client/open.h runtime/client/upload.h
   runtime/program/builder/graph_builder.h runtime/program/stablehlo/read_program.h
   runtime/program/stablehlo/bytecode/write_bytecode.h runtime/program/stablehlo/text/print.h
   runtime/process_group/init.h runtime/process_group/backend_registry.h
-  runtime/process_group/device_arrays/device_group.h
+  runtime/process_group/data_parallel/sharded_optimizer.h
+  runtime/process_group/device_arrays/device_gradients.h
   runtime/process_group/objects.h runtime/process_group/c_api/process_group_c.h
   runtime/checkpoint/c_api/checkpoint_c.h
   runtime/checkpoint/manager/checkpoint_manager.h runtime/checkpoint/device/client_source.h)

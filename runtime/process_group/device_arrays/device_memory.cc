@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "runtime/base/log.h"
+#include "runtime/base/staging.h"
 
 namespace hekla::process_group {
 
@@ -108,8 +109,16 @@ Result<ConstElements> DeviceInput::read() {
     }
   }
   if (!is_direct_ && host_ == nullptr) {
-    HEKLA_ASSIGN_OR_RETURN(HostArray array, source.to_host());
-    host_ = std::make_shared<HostArray>(std::move(array));
+    // Into memory that has been in use, where the plugin copies bytes as they are.
+    std::vector<runtime::Event> events;
+    const Result<ConstElements> whole = begin_read(std::max<int64_t>(1, count), events);
+    for (const runtime::Event& event : events) HEKLA_RETURN_IF_ERROR(event.await());
+    if (whole.status().code() == StatusCode::kUnimplemented) {
+      HEKLA_ASSIGN_OR_RETURN(HostArray array, source.to_host());
+      host_ = std::make_shared<HostArray>(std::move(array));
+    } else if (!whole.ok()) {
+      return whole.status();
+    }
   }
   if (held_->is_freed_late) HEKLA_RETURN_IF_ERROR(held_->buffer->free());
   held_->is_freed_late = false;
@@ -123,8 +132,7 @@ Result<ConstElements> DeviceInput::begin_read(int64_t part_elements,
   if (!is_copied() || held_->is_freed_late || !source.is_raw_host_layout()) {
     return unimplemented("no copies of parts");
   }
-  HEKLA_ASSIGN_OR_RETURN(HostArray array,
-                         HostArray::allocate(source.dtype(), source.dims(), false));
+  HEKLA_ASSIGN_OR_RETURN(HostArray array, Staging::allocate(source.dtype(), source.dims()));
   auto kept = std::make_shared<HostArray>(std::move(array));
   const auto all = static_cast<size_t>(kept->size_bytes());
   const auto part = static_cast<size_t>(part_elements * dtype_bytes(source.dtype()));
@@ -202,7 +210,7 @@ Result<DeviceOutput> DeviceOutput::make(const DevicePlace& place, bool may_be_di
       return buffer.status();
     }
   }
-  HEKLA_ASSIGN_OR_RETURN(HostArray array, HostArray::allocate(place.dtype, place.dims, false));
+  HEKLA_ASSIGN_OR_RETURN(HostArray array, Staging::allocate(place.dtype, place.dims));
   return through(std::make_shared<HostArray>(std::move(array)), place);
 }
 
