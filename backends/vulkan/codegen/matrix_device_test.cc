@@ -228,8 +228,9 @@ TEST_F(MatrixUnits, RoundByPiecesAsTheirProductsSayWhateverTheTile) {
         std::memcpy(&got, &first[i * 4], 4);
         const double error = std::abs(double{wanted} - double{got});
         worst = std::max(worst, error / magnitudes[i]);
-        ASSERT_LE(error, (depth * 0x1p-23 + left_out) * magnitudes[i] + depth * 0x1p-24)
-            << kernel::to_string(c) << ", element " << i;
+        if (error <= (depth * 0x1p-23 + left_out) * magnitudes[i] + depth * 0x1p-24) continue;
+        ADD_FAILURE() << kernel::to_string(c) << ", element " << i << " is off by " << error;
+        break;
       }
       RecordProperty(std::to_string(products), std::to_string(worst * 0x1p24));
     }
