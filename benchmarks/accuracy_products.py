@@ -13,11 +13,19 @@ greatest error of the three counts.
   .venv/jax-0.10.2/bin/python benchmarks/accuracy_products.py --platform tbb --forms f32,bf16 --depths 4096
 
 `vulkan:trees` is that platform with sums as GPUs have them (hekla_tree_reductions).
+
+  .venv/jax-0.10.2/bin/python benchmarks/accuracy_products.py --units --write  # matrix units, a part of its own
+
+`--units` measures products on matrix units: those of llvmpipe in the root of Debian sid (tools/install.sh --sid), of
+f16 and i8, planned as for a GPU. Programs and operands go there as files, through `hekla run`. Forms of f32 go by pieces
+of f16 (hekla_matrix_pieces=f16), since it has no bf16.
 """
 import argparse
 import json
 import os
 import pathlib
+import shutil
+import subprocess
 import sys
 
 import numpy as np
@@ -25,7 +33,9 @@ import numpy as np
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PAGE = ROOT / 'docs' / 'accuracy.md'
 HEADING = '# Accuracy of products'
+UNITS_HEADING = '# Accuracy of products on matrix units'
 SIDE = 40  # rows and columns
+UNITS_SIDE = 64  # those of which the least depth is enough for matrix units
 # Name: type of the operands, type of the result, precision or name of an algorithm.
 FORMS = {
     'f32': ('float32', 'float32', None),
@@ -42,15 +52,20 @@ FORMS = {
     'c64': ('complex64', 'complex64', None),
     'c128': ('complex128', 'complex128', None),
 }
+UNIT_FORMS = {**{name: FORMS[name] for name in (
+    'f16 to f32', 'f16', 'f32, HIGH', 'f32, BF16_BF16_F32_X3', 'f32, BF16_BF16_F32_X6', 'f32, BF16_BF16_F32_X9',
+    'f32, TF32_TF32_F32', 'f32, TF32_TF32_F32_X3')}, 'i8 to i32': ('int8', 'int32', None)}
 
 
-def operands(dtype, depth, seed):
+def operands(dtype, depth, seed, side=SIDE):
     """The pairs of matrices."""
     import jax.numpy as jnp
     random = np.random.default_rng(seed)
-    shapes = (SIDE, depth), (depth, SIDE)
+    shapes = (side, depth), (depth, side)
 
     def pair(draw):
+        if dtype == 'int8':
+            return [np.clip(np.round(50 * draw(s)), -128, 127).astype(dtype) for s in shapes]
         if 'complex' in dtype:
             return [np.asarray(draw(s) + 1j * draw(s), dtype) for s in shapes]
         return [np.asarray(draw(s)).astype(jnp.dtype(dtype)) for s in shapes]
@@ -65,19 +80,70 @@ def exact(x, y):
     return x @ y, np.abs(x) @ np.abs(y)
 
 
-def measure(form, depth, sides, seed):
-    """-> {side: greatest error}; None where JAX or the device has no such form."""
+def product_of(form):
+    """The function of two matrices."""
     import jax
     import jax.numpy as jnp
-    dtype, result, how = FORMS[form]
+    _, result, how = form
     precision = None
     if how is not None:
         kinds = jax.lax.Precision if how in jax.lax.Precision.__members__ else jax.lax.DotAlgorithmPreset
         precision = kinds[how]
-    unit = 2.0 ** (-53 if dtype in ('float64', 'complex128') else -24)
+    return lambda x, y: jnp.matmul(x, y, precision=precision, preferred_element_type=jnp.dtype(result))
 
-    def product(x, y):
-        return jnp.matmul(x, y, precision=precision, preferred_element_type=jnp.dtype(result))
+
+def measure_units(forms, depths, seed):
+    """-> {(form, depth): {'units': greatest error}} on the matrix units of SID's llvmpipe."""
+    import jax
+    sys.path.insert(0, str(ROOT / 'tools'))
+    import drivers
+    from jaxlib import _jax
+    from jaxlib.mlir.dialects import stablehlo
+    build = pathlib.Path(os.environ.get('HEKLA_BUILD_DIR', ROOT / 'build'))
+    folder = build / 'accuracy'
+    shutil.rmtree(folder, ignore_errors=True)
+    cases = [(form, depth) for form in forms for depth in depths]
+    for number, (form, depth) in enumerate(cases):
+        case = folder / str(number)
+        case.mkdir(parents=True)
+        product = product_of(UNIT_FORMS[form])
+        pairs = operands(UNIT_FORMS[form][0], depth, seed, UNITS_SIDE)
+        flat = [x for pair in pairs for x in pair]
+
+        def products(*xs, product=product):
+            return [product(*xs[i:i + 2]) for i in range(0, len(xs), 2)]
+        module = jax.jit(products).trace(*flat).lower(lowering_platforms=('vulkan',)).compiler_ir('stablehlo')
+        (case / 'program.mlirbc').write_bytes(
+            _jax.mlir.serialize_portable_artifact(module, stablehlo.get_current_version(), True))
+        for i, x in enumerate(flat):
+            np.save(case / f'{i}.npy', x)
+    drivers.copy_into_sid([build / 'bin' / 'hekla', build / 'lib' / 'hekla' / 'pjrt_vulkan.so'], [folder])
+    rows = {}
+    for number, (form, depth) in enumerate(cases):
+        case, out = folder / str(number), f'/tmp/hekla-accuracy-{number}'
+        inputs = [word for i in range(6) for word in ('--input', case / f'{i}.npy')]
+        subprocess.run(drivers.in_sid(
+            [build / 'bin' / 'hekla', 'run', case / 'program.mlirbc', '--device', 'vulkan', '--client-option',
+             'vulkan_device_type=discrete', '--option', 'hekla_matrix_pieces=f16', '--output', out, *inputs],
+            drivers.mesa26()), check=True, stdout=subprocess.DEVNULL)
+        worst = 0.0
+        for i in range(3):
+            x, y = (np.load(case / f'{2 * i + side}.npy') for side in range(2))
+            truth, magnitudes = exact(x, y)
+            got = np.load(drivers.SID / out.lstrip('/') / f'output_{i}.npy')
+            error = np.abs(got.astype(truth.dtype) - truth) / np.maximum(magnitudes, 1e-300)
+            worst = max(worst, float(np.max(error)) * 2.0 ** 24)
+        rows[form, depth] = {'units': worst}
+        print(f'{form:24}{depth:>8}  units {cell(worst)}', flush=True)
+    return rows
+
+
+def measure(form, depth, sides, seed):
+    """-> {side: greatest error}; None where JAX or the device has no such form."""
+    import jax
+    dtype = FORMS[form][0]
+    unit = 2.0 ** (-53 if dtype in ('float64', 'complex128') else -24)
+    product = product_of(FORMS[form])
     row = {}
     truths = [(pair, exact(*pair)) for pair in operands(dtype, depth, seed)]
     for name, (device, options) in sides.items():
@@ -101,6 +167,23 @@ def cell(error):
     return f'{error:.2f}' if error < 10 else f'{error:.0f}' if error < 1e6 else f'{error:.1e}'
 
 
+def table(rows, depths, names):
+    lines = ['| form | ' + ' | '.join(f'depth {depth:,}' for depth in depths) + ' |',
+             '|---' * (len(depths) + 1) + '|']
+    for form in dict.fromkeys(form for form, _ in rows):
+        lines.append(f'| {form} | ' + ' | '.join(
+            ' · '.join(cell(rows[form, depth][name]) for name in names) for depth in depths) + ' |')
+    return lines
+
+
+def units_section(rows, depths):
+    lines = [UNITS_HEADING, '', f'The same for {UNITS_SIDE} rows and columns on the matrix units of llvmpipe (Mesa 26, 8 x 8 x 8, f16 and i8), '
+             'f32 by pieces', 'of f16 in place of bf16: a piece has 11 digits, not 8, so forms of three products are off by less than on a GPU, which '
+             'may leave out', '3 x 2^-16, 768 of these units ([numerics](numerics.md)). No GPU was measured. Written by', '', '```',
+             '.venv/jax-0.10.2/bin/python benchmarks/accuracy_products.py --units --write', '```', '']
+    return '\n'.join([*lines, *table(rows, depths, ['units']), ''])
+
+
 def section(rows, depths, names):
     """The part of the page, as Markdown."""
     lines = [HEADING, '', 'The greatest error of an element of a product of two matrices, of '
@@ -108,25 +191,40 @@ def section(rows, depths, names):
              'magnitudes of its products. Written by', '', '```',
              '.venv/jax-0.10.2/bin/python benchmarks/accuracy_products.py --write', '```', '',
              'which says what is counted. `vulkan:trees` has the sums of GPUs. Matrix units have their own '
-             '([numerics](numerics.md)), not in this table.', '',
-             '| form | ' + ' | '.join(f'depth {depth:,}' for depth in depths) + ' |',
-             '|---' * (len(depths) + 1) + '|']
-    for form in dict.fromkeys(form for form, _ in rows):
-        lines.append(f'| {form} | ' + ' | '.join(
-            ' · '.join(cell(rows[form, depth][name]) for name in names) for depth in depths) + ' |')
-    return '\n'.join([*lines, ''])
+             '([numerics](numerics.md)), below.', '']
+    return '\n'.join([*lines, *table(rows, depths, names), ''])
+
+
+def write_page(products=None, units=None):
+    """Replaces the parts that are given."""
+    before, _, rest = PAGE.read_text(encoding='utf-8').partition(HEADING + '\n')
+    old_products, has_units, old_units = rest.partition(UNITS_HEADING + '\n')
+    parts = [before, products or HEADING + '\n' + old_products, units or (UNITS_HEADING + '\n' + old_units if has_units else '')]
+    PAGE.write_text('\n\n'.join(part.strip('\n') for part in parts if part) + '\n', encoding='utf-8')
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, prog='benchmarks/accuracy_products.py',
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument('--platform', default='tbb,vulkan,vulkan:trees', help='JAX platforms of Hekla')
-    parser.add_argument('--forms', default=';'.join(FORMS), help='names with semicolons between')
+    parser.add_argument('--units', action='store_true', help='matrix units of llvmpipe in the root of Debian sid')
+    parser.add_argument('--forms', help='names with semicolons between; all')
     parser.add_argument('--depths', default='64,1000,4096,100003')
     parser.add_argument('--seed', type=int, default=1)
     parser.add_argument('--json', metavar='FILE', help='all rows')
     parser.add_argument('--write', action='store_true', help=f'write the end of {PAGE.relative_to(ROOT)}')
     options = parser.parse_args()
+    known = UNIT_FORMS if options.units else FORMS
+    forms = options.forms.split(';') if options.forms else list(known)
+    if unknown := set(forms) - set(known):
+        parser.error(f'no form {sorted(unknown)}; there are: {"; ".join(known)}')
+    depths = [int(depth) for depth in options.depths.split(',')]
+    if options.units:
+        os.environ['JAX_PLATFORMS'] = 'cpu'
+        rows = measure_units(forms, depths, options.seed)
+        if options.write:
+            write_page(units=units_section(rows, depths))
+        return
     wanted = options.platform.split(',')
     platforms = list(dict.fromkeys(name.partition(':')[0] for name in wanted))
     os.environ['JAX_PLATFORMS'] = ','.join([*platforms, 'cpu'])
@@ -138,10 +236,6 @@ def main():
                     {'hekla_tree_reductions': 'true'} if name.endswith(':trees') else None)
              for name in wanted}
     sides['jaxlib'] = jax.devices('cpu')[0], None
-    forms = options.forms.split(';')
-    if unknown := set(forms) - set(FORMS):
-        parser.error(f'no form {sorted(unknown)}; there are: {"; ".join(FORMS)}')
-    depths = [int(depth) for depth in options.depths.split(',')]
     rows = {}
     for form in forms:
         for depth in depths:
@@ -153,8 +247,7 @@ def main():
             [{'form': form, 'depth': depth, 'errors': row} for (form, depth), row in rows.items()],
             indent=1), encoding='utf-8')
     if options.write:
-        before = PAGE.read_text(encoding='utf-8').partition(HEADING)[0].rstrip('\n')
-        PAGE.write_text(before + '\n\n' + section(rows, depths, list(sides)), encoding='utf-8')
+        write_page(products=section(rows, depths, list(sides)))
 
 
 if __name__ == '__main__':

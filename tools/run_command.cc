@@ -42,6 +42,7 @@ struct Settings {
   std::string output_folder;
   std::string compare_with;
   std::vector<std::string> client_options;
+  std::vector<std::string> compiler_options;
   int repeat = 1;
   int64_t replicas = 1;
   int64_t partitions = 1;
@@ -92,6 +93,13 @@ class RunCommand {
       auto option = runtime::parse_option(text);
       if (!option.ok()) return fail(kBadInput, option.status());
       options.push_back(*std::move(option));
+    }
+    for (const std::string& text : settings_.compiler_options) {
+      const size_t at = text.find('=');
+      if (at == std::string::npos) {
+        return fail(kBadInput, fmt::format("--option takes NAME=VALUE, not '{}'", text));
+      }
+      request_.compiler_options.emplace_back(text.substr(0, at), text.substr(at + 1));
     }
     Result<runtime::Client> client =
         runtime::open_client(settings_.devices.empty() ? "" : settings_.devices.front(), options);
@@ -361,6 +369,10 @@ int run(const Settings& settings) {
     fmt::print(stderr, "hekla run: give one of PROGRAM, --case and --all; see --help\n");
     return kBadInput;
   }
+  if (!settings.all_folder.empty() && !settings.compiler_options.empty()) {
+    fmt::print(stderr, "hekla run: --option goes with one program, not with --all\n");
+    return kBadInput;
+  }
   if (!settings.all_folder.empty()) {
     RunAllRequest request;
     request.folder = settings.all_folder;
@@ -407,6 +419,7 @@ void add_run_command(CLI::App& app, int& exit_code) {
   command->add_option("--partitions", s->partitions, "Partitions, each with the same inputs")
       ->check(CLI::Range(1, 4096));
   command->add_option("--client-option", s->client_options, "NAME=VALUE for the plugin");
+  command->add_option("--option", s->compiler_options, "NAME=VALUE for the compilation");
   command->add_option("--timeout", s->timeout_seconds, "Seconds per program of --all")
       ->check(CLI::PositiveNumber);
   command->add_flag(

@@ -340,6 +340,13 @@ def stage_mesa26(log, counter, quick):
                                        env), report, log, counter, {})
     status |= validate_modules(log, counter)
     status |= attention_on_matrix_units(log, counter, env)
+    # f32 in pieces, of f16, which this driver has: of one program whose numbers have its range.
+    products = "tests/random/regressions/products_by_pieces.mlir"
+    code = run(drivers.in_sid(["build/tests/random_programs", "--devices", "vulkan", "--small-limits",
+                               "--matrix-pieces", "f16", products], env), log)
+    counter.passed += code == 0
+    counter.failed += code != 0
+    status |= code
     return status | random_programs(log, counter, 60, {},
                                     lambda command: drivers.in_sid(command, env))
 

@@ -17,7 +17,7 @@ using kernel::Contraction;
 // A product of [rows, depth] and [depth, columns], with what follows it.
 std::string program(const std::string& type, const std::string& sums, int rows, int columns,
                     int depth, const std::string& rest = "", const std::string& result = "%r",
-                    const std::string& result_type = "") {
+                    const std::string& result_type = "", const std::string& words = "") {
   const auto tensor = [](int a, int b, const std::string& of) {
     return "tensor<" + std::to_string(a) + "x" + std::to_string(b) + "x" + of + ">";
   };
@@ -25,8 +25,8 @@ std::string program(const std::string& type, const std::string& sums, int rows, 
   const std::string out = tensor(rows, columns, sums);
   const std::string last = result_type.empty() ? out : result_type;
   return "func.func @main(%x: " + x + ", %y: " + y + ") -> " + last +
-         " {\n  %r = stablehlo.dot_general %x, %y, contracting_dims = [1] x [0] : (" + x + ", " +
-         y + ") -> " + out + "\n" + rest + "  return " + result + " : " + last + "\n}\n";
+         " {\n  %r = stablehlo.dot_general %x, %y, contracting_dims = [1] x [0]" + words + " : (" +
+         x + ", " + y + ") -> " + out + "\n" + rest + "  return " + result + " : " + last + "\n}\n";
 }
 
 plan::LaunchPlan plan_of(const std::string& text, const CompilerOptions& options = {}) {
@@ -37,6 +37,7 @@ plan::LaunchPlan plan_of(const std::string& text, const CompilerOptions& options
   plan::DeviceTraits traits;
   traits.has_row_groups = false;
   traits.matrix_types = {DType::kBF16, DType::kI8};
+  traits.piece_types = {DType::kBF16};
   const auto plan =
       compile_program(std::shared_ptr<const ir::Module>(std::move(*module)), checked, traits);
   if (!plan.ok()) die_of_bad_result(plan.status());
@@ -94,6 +95,34 @@ TEST(MatrixUnits, TakeTheSameProductsHoweverElseThePlanIsMade) {
     drawn.schedule_seed = seed;
     EXPECT_EQ(plan_of(text, drawn).contractions.size(), 1u) << seed;
   }
+}
+
+// Products of f32 go by pieces where the program allows it and it pays, or an option says so.
+TEST(MatrixUnits, TakeProductsOfF32InPiecesWhereTheProgramAllowsIt) {
+  const auto products = [](const std::string& words, plan::MatrixPieces pieces,
+                           const std::string& algorithm = "", bool fuse = true) {
+    CompilerOptions options;
+    options.plan.matrix_pieces = pieces;
+    options.plan.fuse = fuse;
+    options.f32_algorithm = algorithm;
+    const plan::LaunchPlan plan =
+        plan_of(program("f32", "f32", 128, 64, 256, "", "%r", "", words), options);
+    return plan.contractions.empty() ? 1 : plan.contractions[0].pieces.products;
+  };
+  using plan::MatrixPieces;
+  const std::string high = ", precision = [HIGH, HIGH]";
+  EXPECT_EQ(products("", MatrixPieces::kAlways), 1);
+  EXPECT_EQ(products(", precision = [HIGHEST, HIGHEST]", MatrixPieces::kAlways), 1);
+  EXPECT_EQ(products(high, MatrixPieces::kWherePays), 3);
+  EXPECT_EQ(products(high, MatrixPieces::kWherePays, "", false), 3);
+  EXPECT_EQ(products(high, MatrixPieces::kNone), 1);
+  EXPECT_EQ(products(high, MatrixPieces::kF16), 1) << "the device has no pieces of f16";
+  EXPECT_EQ(products("", MatrixPieces::kWherePays, "bf16_bf16_f32_x3"), 3);
+  EXPECT_EQ(products("", MatrixPieces::kWherePays, "tf32_tf32_f32"), 4);
+  EXPECT_EQ(products("", MatrixPieces::kWherePays, "bf16_bf16_f32_x6"), 1);
+  EXPECT_EQ(products("", MatrixPieces::kAlways, "bf16_bf16_f32_x6"), 6);
+  EXPECT_EQ(products("", MatrixPieces::kAlways, "tf32_tf32_f32_x3"), 6);
+  EXPECT_EQ(products("", MatrixPieces::kAlways, "bf16_bf16_f32_x9"), 9);
 }
 
 TEST(MatrixUnits, AreDrawnForSmallProductsByAnOption) {

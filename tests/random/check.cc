@@ -237,6 +237,11 @@ Result<std::optional<Finding>> check(const Program& program, Device& device,
   if (options.tree_reductions) {
     always.push_back(fmt::format("hekla_tree_reductions={}", *options.tree_reductions));
   }
+  always.push_back(fmt::format("hekla_matrix_pieces={}", options.matrix_pieces));
+  const bool has_pieces = options.matrix_pieces != "false" && device.name() == "vulkan";
+  const DType pieces = !has_pieces                      ? DType::kF32
+                       : options.matrix_pieces == "f16" ? DType::kF16
+                                                        : DType::kBF16;
   // Other bits than those of the operations by themselves: see below.
   const size_t attention_switch = always.size();
   always.emplace_back("hekla_attention=false");
@@ -272,7 +277,7 @@ Result<std::optional<Finding>> check(const Program& program, Device& device,
     for (const ir::Value* value : single.inputs) operands.push_back(known[value]);
     HEKLA_ASSIGN_OR_RETURN(const std::string wrong,
                            difference(single, operands, got, device.kept_subnormals(),
-                                      partition_count(*program.module) > 1));
+                                      partition_count(*program.module) > 1, pieces));
     if (wrong.empty()) continue;
     auto found = finding(Finding::Kind::kOperation,
                          fmt::format("{} (operation {}), {}", op.name(), k, wrong));

@@ -93,6 +93,8 @@ struct CheckOptions {
   bool small_limits = false;
   // How reductions are done in all forms, hekla_tree_reductions; empty: as the device prefers.
   std::optional<bool> tree_reductions;
+  // hekla_matrix_pieces, in all forms.
+  std::string matrix_pieces = "false";
   // Whether hekla_ring_products=true is in all forms.
   bool ring_products = false;
   // hekla_recompute_parts, in all forms.

@@ -57,6 +57,8 @@ struct Settings {
   bool all_forms = false;
   bool all_drawn = false;
   bool partitions = false;
+  bool small_limits = false;
+  std::string matrix_pieces;
   bool show_schedules = false;
   bool require_schedules = false;
   std::string out_folder;
@@ -117,7 +119,8 @@ class Run {
       count(*made.module, counts_);
       CheckOptions options;
       options.schedule_seed = seed;
-      options.small_limits = seed % 3 == 0;
+      options.small_limits = settings_.small_limits || seed % 3 == 0;
+      options.matrix_pieces = matrix_pieces(seed % 2 == 0 ? "true" : "false");
       if (seed % 4 > 0) options.tree_reductions = seed % 4 != 3;
       if (settings_.all_drawn) options.schedule_seed |= 1;
       options.recompute_parts = seed % 5 > 0;
@@ -139,6 +142,9 @@ class Run {
   }
 
  private:
+  std::string matrix_pieces(const char* drawn) const {
+    return settings_.matrix_pieces.empty() ? drawn : settings_.matrix_pieces;
+  }
   GenerateOptions sizes_of(uint64_t seed) const {
     GenerateOptions options = mixed_sizes(seed);
     options.loops = settings_.generate.loops;
@@ -178,7 +184,10 @@ class Run {
         return 2;
       }
       count(*program->module, counts_);
-      check_program(*program, file, {});
+      CheckOptions options;
+      options.small_limits = settings_.small_limits;
+      options.matrix_pieces = matrix_pieces("false");
+      check_program(*program, file, options);
     }
     return finish();
   }
@@ -317,6 +326,12 @@ int main(int argc, char** argv) {
                "Mostly operations whose kernels have loops: those that schedules differ for");
   app.add_flag("--attention", settings.generate.attention, "An attention each, of any layout");
   app.add_flag("--all-drawn", settings.all_drawn, "Draw the schedules of all forms");
+  app.add_flag("--small-limits", settings.small_limits,
+               "Small arrays go the ways of large ones in all programs, not in a third of them");
+  app.add_option("--matrix-pieces", settings.matrix_pieces,
+                 "hekla_matrix_pieces of all programs; unset: true for a half of those that are "
+                 "drawn, else false")
+      ->check(CLI::IsMember({"true", "f16", "false"}));
   app.add_flag("--partitions", settings.partitions,
                "Cut the programs by random shardings over meshes of 1 to 8 logical devices");
   app.add_flag("--schedules", settings.show_schedules,

@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 
+#include "backends/compiler/lower/algorithm.h"
 #include "backends/reference/evaluator.h"
 #include "runtime/program/ir/op_attributes.h"
 
@@ -138,6 +139,26 @@ OpCode region_op(const ir::Operation& op, size_t region) {
   return block.operations().size() == 2 ? block.operations()[0]->code() : OpCode::kUnknown;
 }
 
+// What a product of operands loses by pieces of this type, in units of its magnitude: the greatest
+// of those that are left out, as many as there are, and what is left of numbers behind two pieces.
+double lost_by_pieces(const ir::Operation& op, DType type) {
+  if (type == DType::kF32 || op.operand_count() != 2) return 0;
+  for (const ir::Value* value : {op.operand(0), op.operand(1), op.result()}) {
+    if (value->type().dtype() != DType::kF32) return 0;
+  }
+  const Result<kernel::Algorithm> asked = lower::algorithm_of(op);
+  if (!asked.ok()) return 0;
+  const int digits = float_format(type).mantissa_bits + 1;
+  switch (kernel::fewest_pieces(*asked, type, /*are_in_range=*/true).products) {
+    case 3:
+      return 3 * std::ldexp(1, -2 * digits);
+    case 6:
+      return 3 * std::ldexp(1, -3 * digits);
+    default:
+      return 0;
+  }
+}
+
 struct Sum {
   std::vector<bool> by_magnitude;  // per operand: takes its absolute value for the bound
   double terms = 1;                // at most, of one element
@@ -148,6 +169,11 @@ double product_of(const Dims& dims, const std::vector<int64_t>& which) {
   double product = 1;
   for (const int64_t d : which) product *= static_cast<double>(dims[static_cast<size_t>(d)]);
   return product;
+}
+
+bool is_product(const ir::Operation& op) {
+  return op.code() == OpCode::kDot || op.code() == OpCode::kDotGeneral ||
+         op.code() == OpCode::kConvolution;
 }
 
 // Products of an element of a dot, dot_general or convolution.
@@ -267,7 +293,7 @@ class Expected {
   // `kept`: what the device may take for zero widens the limits by what sums lose by it.
   static Result<Expected> make(const ir::Operation& op, const ir::Module& module,
                                const std::vector<HostArray>& inputs, KeptSubnormals kept,
-                               bool is_cut) {
+                               bool is_cut, DType pieces) {
     Expected e;
     e.kept_ = kept;
     HEKLA_ASSIGN_OR_RETURN(e.values_, reference::evaluate(module, inputs));
@@ -279,6 +305,14 @@ class Expected {
         sizes[i] = magnitudes(inputs[i]);
       }
       HEKLA_ASSIGN_OR_RETURN(e.bounds_, reference::evaluate(module, std::move(sizes)));
+      if (pieces != DType::kF32 && is_product(op)) {
+        e.lost_ = lost_by_pieces(op, pieces);
+        // Half of the least number that is no zero, and of those that a device may take for zero
+        // the greatest; of both operands.
+        const FloatFormat format = float_format(pieces);
+        const int least = 1 - format.bias - (pieces == DType::kF16 ? format.mantissa_bits : 0);
+        e.lost_small_ = std::ldexp(1, least) * greatest(inputs);
+      }
     }
     if (ir::is_elementwise(op.code())) {
       e.ulps_ = function_ulps(op.code(), is_complex(op.operand(0)->type().dtype()));
@@ -318,6 +352,7 @@ class Expected {
       // Any order of the terms, twice: the evaluator's and the device's (docs/numerics.md).
       const double sum_epsilon = std::ldexp(1, -float_format(sum_->type).mantissa_bits);
       double most = sum_->terms * (sum_epsilon * (size + smallest_normal(sum_->type)) + zeros);
+      most += lost_ * size + sum_->terms * lost_small_;
       if (sum_->type != part) most += epsilon * (size + smallest_normal(part));
       return most;
     }
@@ -339,6 +374,7 @@ class Expected {
   std::vector<HostArray> bounds_;  // of a sum: from the magnitudes of its terms
   std::optional<Sum> sum_;
   std::optional<double> ulps_;
+  double lost_ = 0, lost_small_ = 0;  // by pieces: of the terms' size, and of each
   double steps_ = 0;  // roundings of something of the size of size_, one after the other
   double size_ = 0;
 };
@@ -347,8 +383,8 @@ class Expected {
 class WithZeros {
  public:
   WithZeros(const passes::SingleOperation& single, const std::vector<HostArray>& inputs,
-            KeptSubnormals kept, bool is_cut)
-      : single_(single), inputs_(inputs), kept_(kept), is_cut_(is_cut) {}
+            KeptSubnormals kept, bool is_cut, DType pieces)
+      : single_(single), inputs_(inputs), kept_(kept), is_cut_(is_cut), pieces_(pieces) {}
 
   // Whether part `i` of a result, which is not as `exact` says, is right by any of them.
   Result<bool> allow(const Expected& exact, const HostArray& got, size_t result, int64_t i) {
@@ -360,8 +396,8 @@ class WithZeros {
         HEKLA_ASSIGN_OR_RETURN(modules_.emplace_back(), with_zeros(*single_.module, kept_, sign));
         std::vector<HostArray> inputs;
         for (const HostArray& input : inputs_) inputs.push_back(with_zeros(input, kept_, sign));
-        HEKLA_ASSIGN_OR_RETURN(Expected made,
-                               Expected::make(op, *modules_.back(), inputs, kept_, is_cut_));
+        HEKLA_ASSIGN_OR_RETURN(
+            Expected made, Expected::make(op, *modules_.back(), inputs, kept_, is_cut_, pieces_));
         expected_.push_back(std::move(made));
       }
     }
@@ -410,6 +446,7 @@ class WithZeros {
   const std::vector<HostArray>& inputs_;
   const KeptSubnormals kept_;
   const bool is_cut_;
+  const DType pieces_;
   std::vector<std::shared_ptr<ir::Module>> modules_;
   std::vector<Expected> expected_;
 };
@@ -429,16 +466,16 @@ std::string element_difference(const HostArray& got, const HostArray& want, int6
 
 Result<std::string> difference(const passes::SingleOperation& single,
                                const std::vector<HostArray>& inputs,
-                               const std::vector<HostArray>& got, KeptSubnormals kept,
-                               bool is_cut) {
+                               const std::vector<HostArray>& got, KeptSubnormals kept, bool is_cut,
+                               DType pieces) {
   const ir::Operation& op = *single.module->entry()->body().front().operations().front();
   HEKLA_ASSIGN_OR_RETURN(const Expected exact,
-                         Expected::make(op, *single.module, inputs, {}, is_cut));
+                         Expected::make(op, *single.module, inputs, {}, is_cut, pieces));
   const std::vector<HostArray>& want = exact.values();
   if (got.size() != want.size()) {
     return fmt::format("has {} results instead of {}", got.size(), want.size());
   }
-  WithZeros with_zeros(single, inputs, kept, is_cut);
+  WithZeros with_zeros(single, inputs, kept, is_cut, pieces);
   for (size_t r = 0; r < want.size(); ++r) {
     const auto text = [&](const std::string& wrong) {
       return fmt::format("result {} ({}): {}", r, want[r].shape(), wrong);

@@ -12,13 +12,17 @@
 // element, what the operation gives with zeros for them in its operands and in the results of the
 // operations of its regions, zero for a result that is subnormal, and any of several operands that
 // then compare equal. Terms of sums may be zero too, which widens their tolerance. Operations that
-// only move elements keep subnormal numbers on every device. Pure.
+// only move elements keep subnormal numbers on every device.
+//
+// A device that multiplies f32 by pieces of a narrower type (kernel::Pieces) may leave out of each
+// product what an algorithm of the operation allows, and what is too small for the type. Pure.
 #pragma once
 
 #include <string>
 #include <vector>
 
 #include "backends/compiler/passes/isolate.h"
+#include "runtime/base/dtype.h"
 #include "runtime/base/host_array.h"
 #include "runtime/base/status.h"
 #include "tests/random/subnormals.h"
@@ -31,7 +35,7 @@ namespace hekla::testing {
 Result<std::string> difference(const passes::SingleOperation& single,
                                const std::vector<HostArray>& inputs,
                                const std::vector<HostArray>& got, KeptSubnormals kept = {},
-                               bool is_cut = false);
+                               bool is_cut = false, DType pieces = DType::kF32);
 
 // The first element whose bits differ, in words; empty when there is none. NaNs are equal.
 std::string bit_difference(const HostArray& got, const HostArray& want);

@@ -29,12 +29,13 @@ class Tolerance : public ::testing::Test {
  protected:
   // One operation on `inputs`; empty when `got` passes.
   static std::string compared(const std::string& text, const std::vector<HostArray>& inputs,
-                              const HostArray& got) {
+                              const HostArray& got, DType pieces = DType::kF32) {
     auto module = stablehlo::read_program(text);
     if (!module.ok()) die_of_bad_result(module.status());
     const ir::Operation& op =
         *(*module)->entry()->body().front().terminator()->operand(0)->defining_op();
-    const auto wrong = difference(passes::isolate_operation(**module, op), inputs, {got});
+    const auto wrong = difference(passes::isolate_operation(**module, op), inputs, {got}, {},
+                                  /*is_cut=*/false, pieces);
     return wrong.ok() ? *wrong : wrong.status().to_string();
   }
 
@@ -73,6 +74,24 @@ class Tolerance : public ::testing::Test {
 
   std::mt19937 random_{1};
 };
+
+// (1 + 2^-9)^2 without the product of second pieces of bf16, as matrix units may form it.
+TEST_F(Tolerance, AllowsPiecesWhereTheProgramAndTheDeviceHaveThem) {
+  const auto three_products = [](const std::string& words, DType pieces) {
+    const HostArray x = HostArray::from<float>(DType::kF32, {1, 1}, Floats{1 + 0x1p-9F});
+    return compared(
+        "func.func @main(%x: tensor<1x1xf32>, %y: tensor<1x1xf32>) -> tensor<1x1xf32> {\n"
+        "  %r = stablehlo.dot_general %x, %y, contracting_dims = [1] x [0]" +
+            words +
+            " : (tensor<1x1xf32>, tensor<1x1xf32>) -> tensor<1x1xf32>\n"
+            "  return %r : tensor<1x1xf32>\n}\n",
+        {x, x}, HostArray::from<float>(DType::kF32, {1, 1}, Floats{1 + 0x1p-8F}), pieces);
+  };
+  const std::string high = ", precision = [HIGH, HIGH]";
+  EXPECT_EQ(three_products(high, DType::kBF16), "");
+  EXPECT_NE(three_products(high, DType::kF32), "") << "the device has no pieces";
+  EXPECT_NE(three_products("", DType::kBF16), "") << "f32 is f32";
+}
 
 float in_order(const Floats& a, const Floats& b) {
   float sum = 0;

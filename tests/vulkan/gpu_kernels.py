@@ -11,11 +11,17 @@ def _main(arguments: dict, body: str, result: str, kind: str) -> str:
             f"  return {result} : tensor<{kind}>\n}}\n")
 
 
-def _product(n: int, operands: str, sums: str, right: int = 0) -> str:
+def _algorithm(operands: str, products: int) -> str:
+    return (f", algorithm = <lhs_precision_type = {operands}, rhs_precision_type = {operands}, accumulation_type = f32, "
+            f"lhs_component_count = 1, rhs_component_count = 1, num_primitive_operations = {products}, "
+            "allow_imprecise_accumulation = false>")
+
+
+def _product(n: int, operands: str, sums: str, right: int = 0, words: str = "") -> str:
     """n x n by n x n; `right`: which dimension of the right operand is contracted."""
     kind = f"{n}x{n}x{operands}"
     return _main({"x": kind, "y": kind},
-                 f"  %r = stablehlo.dot_general %x, %y, contracting_dims = [1] x [{right}] : "
+                 f"  %r = stablehlo.dot_general %x, %y, contracting_dims = [1] x [{right}]{words} : "
                  f"(tensor<{kind}>, tensor<{kind}>) -> tensor<{n}x{n}x{sums}>",
                  "%r", f"{n}x{n}x{sums}")
 
@@ -109,11 +115,11 @@ def _transpose(element: str) -> str:
                  f"tensor<{kind}>", "%r", kind)
 
 
-def _convolution(element: str, sums: str, groups: int = 1) -> str:
+def _convolution(element: str, sums: str, groups: int = 1, words: str = "") -> str:
     return _main({"x": f"8x56x56x128x{element}", "w": f"3x3x{128 // groups}x128x{element}"},
                  "  %r = stablehlo.convolution(%x, %w) dim_numbers = [b, 0, 1, f]x[0, 1, i, o]->"
                  "[b, 0, 1, f], window = {stride = [1, 1], pad = [[1, 1], [1, 1]]} "
-                 f"{{batch_group_count = 1 : i64, feature_group_count = {groups} : i64}} : "
+                 f"{{batch_group_count = 1 : i64, feature_group_count = {groups} : i64{words}}} : "
                  f"(tensor<8x56x56x128x{element}>, tensor<3x3x{128 // groups}x128x{element}>) -> "
                  f"tensor<8x56x56x128x{sums}>", "%r", f"8x56x56x128x{sums}")
 
@@ -178,6 +184,16 @@ def programs() -> dict:
         "product_f32_transposed": _product(4096, "f32", "f32", right=1),
         "product_f32_odd": _product(1021, "f32", "f32"),
         "product_f32_512": _product(512, "f32", "f32"),
+        # In pieces on units of bf16, for hekla_matrix_pieces=true.
+        "pieces_x3": _product(4096, "f32", "f32", words=", precision = [HIGH, HIGH]"),
+        "pieces_x3_transposed": _product(4096, "f32", "f32", right=1, words=", precision = [HIGH, HIGH]"),
+        "pieces_x3_odd": _product(1021, "f32", "f32", words=", precision = [HIGH, HIGH]"),
+        "pieces_x3_512": _product(512, "f32", "f32", words=", precision = [HIGH, HIGH]"),
+        "pieces_tf32": _product(4096, "f32", "f32", words=_algorithm("tf32", 1)),
+        "pieces_x6": _product(4096, "f32", "f32", words=_algorithm("bf16", 6)),
+        "pieces_x9": _product(4096, "f32", "f32", words=_algorithm("bf16", 9)),
+        "pieces_convolution": _convolution(
+            "f32", "f32", words=", precision_config = [#stablehlo<precision HIGH>, #stablehlo<precision HIGH>]"),
         "product_bf16": _product(4096, "bf16", "bf16"),
         "product_f16": _product(4096, "f16", "f16"),
         "product_i8": _product(4096, "i8", "i32"),

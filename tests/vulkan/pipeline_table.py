@@ -112,6 +112,8 @@ def compile_program(driver: str, file: pathlib.Path) -> tuple:
                "--emit", "pipeline-stats", "--json"]
     if file.stem.startswith("attention_"):  # of gpu_kernels
         command += ["--option", "hekla_attention=matrix"]
+    if file.stem.startswith("pieces_"):
+        command += ["--option", "hekla_matrix_pieces=true"]
     ran = subprocess.run(drivers.in_sid(command, {**drivers.absent_gpu(driver), **UNCACHED,
                                                   "HEKLA_CACHE_DIR": ""}),
                          capture_output=True, text=True, check=False)

@@ -56,6 +56,7 @@ Status run(const runtime::Client& client, const RunRequest& request, RunResult& 
   runtime::CompileOptions options;
   options.num_replicas = request.replicas;
   options.num_partitions = request.partitions;
+  options.overrides.assign(request.compiler_options.begin(), request.compiler_options.end());
   const Clock::time_point compile_start = Clock::now();
   HEKLA_ASSIGN_OR_RETURN(
       const runtime::Executable executable,

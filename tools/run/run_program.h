@@ -16,6 +16,7 @@ namespace hekla::tools {
 struct RunRequest {
   std::string program;
   std::vector<HostArray> inputs;  // the same for every device
+  std::vector<std::pair<std::string, std::string>> compiler_options;
   int repeat = 1;
   int64_t replicas = 1;
   int64_t partitions = 1;

@@ -15,19 +15,36 @@ int digits(DType type, int32_t products) {
   constexpr int kF32Digits = 24;
   const int pieces = products >= 6 ? 3 : products >= 3 ? 2 : 1;
   // Nine products leave nothing out.
-  return products >= 9 ? kF32Digits : std::min(kF32Digits, piece * pieces);
+  return products >= 9 ? kF32Digits + 1 : std::min(kF32Digits, piece * pieces);
+}
+
+bool has_range(DType type, DType asked) {
+  return float_format(type).exponent_bits >= float_format(asked).exponent_bits;
+}
+
+bool have_digits(const Algorithm& asked, DType pieces, int32_t products) {
+  return asked.lhs == DType::kF32 && asked.rhs == DType::kF32 && asked.sum == DType::kF32 &&
+         asked.products > 1 && digits(pieces, products) >= digits(asked.pieces, asked.products);
 }
 
 }  // namespace
 
 bool allows_pieces(const Algorithm& asked, DType pieces, int32_t products) {
-  if (asked.lhs != DType::kF32 || asked.rhs != DType::kF32 || asked.sum != DType::kF32) {
-    return false;
-  }
-  if (asked.products == 1) return false;
   // Narrower ranges than f32's lose what is large or small.
-  if (float_format(pieces).exponent_bits < float_format(asked.pieces).exponent_bits) return false;
-  return digits(pieces, products) >= digits(asked.pieces, asked.products);
+  return have_digits(asked, pieces, products) && has_range(pieces, asked.pieces);
+}
+
+Pieces fewest_pieces(const Algorithm& asked, DType type, bool are_in_range) {
+  if (!are_in_range && !has_range(type, DType::kF32)) return {};
+  // Two pieces hold the 11 digits of elements that are rounded to TF32.
+  if (asked.lhs == DType::kTF32 && asked.rhs == DType::kTF32 && asked.sum == DType::kF32 &&
+      asked.products == 1) {
+    return {type, 4};
+  }
+  for (const int32_t products : {3, 6, 9}) {
+    if (have_digits(asked, type, products)) return {type, products};
+  }
+  return {};
 }
 
 std::string to_string(const Algorithm& a) {

@@ -33,6 +33,24 @@ struct Algorithm {
 // type, with sums in f32: "bf16, 3" is the sum of the greatest three products of bf16 pieces.
 bool allows_pieces(const Algorithm& asked, DType pieces, int32_t products);
 
+// How a device forms each product of elements of f32: each is the sum of count() pieces, the first
+// one the element rounded to `type`, the next one what is left, rounded, and so on; piece i of one
+// times piece j of the other is left out where i + j is too great.
+struct Pieces {
+  DType type = DType::kF32;
+  // 1: as a whole; 3 or 4 (all) of two pieces, 6 or 9 (all) of three.
+  int32_t products = 1;
+
+  int32_t count() const { return products == 1 ? 1 : products <= 4 ? 2 : 3; }
+  // The greatest i + j that there is.
+  int32_t most_left() const { return products == 4 || products == 6 ? 2 : products == 9 ? 4 : 1; }
+  bool operator==(const Pieces&) const = default;
+};
+// The fewest products of pieces of this type that are what `asked` wants or better; as a whole
+// where it wants that. `are_in_range`: the caller answers for it that operands fit the type's
+// range.
+Pieces fewest_pieces(const Algorithm& asked, DType type, bool are_in_range = false);
+
 // As StableHLO's presets are called: "f32_f32_f32", "bf16_bf16_f32_x3".
 std::string to_string(const Algorithm& algorithm);
 

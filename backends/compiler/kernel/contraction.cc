@@ -151,6 +151,9 @@ std::string to_string(const Contraction& c) {
   // Where it says more than the types do.
   const Algorithm plain{c.lhs_dtype, c.rhs_dtype, c.algorithm.sum};
   if (c.algorithm != plain) text += ", " + to_string(c.algorithm);
+  if (c.pieces.products > 1) {
+    text += fmt::format(", as {} products of {}", c.pieces.products, dtype_name(c.pieces.type));
+  }
   return text;
 }
 

@@ -101,6 +101,8 @@ struct Contraction {
   // What the program asks for; its roundings of the operands are done, and `out` has its sums or
   // better ones.
   Algorithm algorithm;
+  // How matrix units form the products of f32 operands: by pieces, which `algorithm` allows.
+  Pieces pieces;
 
   bool has_integers() const { return is_integer(lhs_dtype); }
   bool operator==(const Contraction&) const = default;

@@ -104,6 +104,32 @@ TEST(Algorithm, SaysWhichPiecesADeviceMayMultiply) {
   EXPECT_FALSE(allows_pieces(rounded, DType::kBF16, 3)) << "it is a product of bf16 as a whole";
 }
 
+TEST(Algorithm, WhatItAsksForSaysHowManyProductsOfPiecesThereAre) {
+  const auto fewest = [](const std::string& words, DType type = DType::kBF16,
+                         bool are_in_range = false) {
+    const auto asked = algorithm_of(product_of(*product("f32", "f32", words)));
+    return fewest_pieces(*asked, type, are_in_range).products;
+  };
+  EXPECT_EQ(fewest(""), 1);
+  EXPECT_EQ(fewest(", precision = [HIGHEST, HIGH]"), 1);
+  EXPECT_EQ(fewest(", precision = [DEFAULT, HIGH]"), 3);
+  EXPECT_EQ(fewest(named("bf16", "f32", 3)), 3);
+  EXPECT_EQ(fewest(named("bf16", "f32", 6)), 6);
+  EXPECT_EQ(fewest(named("bf16", "f32", 9)), 9);
+  // A piece of bf16 has 8 digits, one of TF32 11.
+  EXPECT_EQ(fewest(named("tf32", "f32", 3)), 6);
+  EXPECT_EQ(fewest(named("tf32", "f32", 1)), 4);
+  EXPECT_EQ(fewest(named("f32", "f32", 1)), 1);
+  EXPECT_EQ(fewest(named("f64", "f64", 1)), 1);
+  // Rounded operands are products of their own type.
+  EXPECT_EQ(fewest(named("bf16", "f32", 1)), 1);
+  // f16 has 11 digits and a range that somebody has to answer for.
+  EXPECT_EQ(fewest(named("bf16", "f32", 3), DType::kF16), 1);
+  EXPECT_EQ(fewest(named("bf16", "f32", 3), DType::kF16, true), 3);
+  EXPECT_EQ(fewest(named("tf32", "f32", 3), DType::kF16, true), 3);
+  EXPECT_EQ(fewest(named("bf16", "f32", 6), DType::kF16, true), 6);
+}
+
 TEST(Algorithm, OperandsAreRoundedOnceAndOnlyWhereTheyHaveMore) {
   const auto applied = [](const std::string& from, const std::string& to,
                           const std::string& words) {

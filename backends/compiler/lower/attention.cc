@@ -380,9 +380,12 @@ class AttentionFinder {
       return fmt::format("teams have {} words of shared memory", options_.attention_words);
     }
     if (options_.attention_always) return {};
-    const bool has_units =
-        !options_.matrix_types.empty() && (why_no_contraction(*found_.scores, options_).empty() ||
-                                           why_no_contraction(*found_.product, options_).empty());
+    // Not products of f32 in pieces, which are worth less than scores that are not stored.
+    const auto has_unit = [&](const ir::Operation& op) {
+      return !options_.matrix_types.empty() && op.operand(0)->type().dtype() != DType::kF32 &&
+             why_no_contraction(op, options_).empty();
+    };
+    const bool has_units = has_unit(*found_.scores) || has_unit(*found_.product);
     // Fewer rows would leave most of a matrix unit empty.
     if (has_units && (!parts || found_.row_count() >= kLeastRows)) {
       return "matrix units compute its products";

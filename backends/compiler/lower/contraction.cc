@@ -141,6 +141,19 @@ bool is_narrow_integer(DType dtype) {
   return dtype == DType::kI8 || dtype == DType::kUI8 || dtype == DType::kI16;
 }
 
+// How matrix units form its products, where that is by pieces.
+kernel::Pieces pieces_of(const ir::Operation& op, const LowerOptions& options) {
+  if (options.matrix_types.empty() || options.piece_type == DType::kF32) return {};
+  for (const ir::Value* value : {op.operand(0), op.operand(1), op.result()}) {
+    if (value->type().dtype() != DType::kF32) return {};
+  }
+  const Result<kernel::Algorithm> algorithm = algorithm_of(op);
+  if (!algorithm.ok()) return {};
+  const kernel::Pieces pieces = kernel::fewest_pieces(
+      *algorithm, options.piece_type, /*are_in_range=*/options.piece_type == DType::kF16);
+  return pieces.products <= options.most_piece_products ? pieces : kernel::Pieces();
+}
+
 kernel::Refusal why_no_types(const ir::Operation& op, const LowerOptions& options) {
   const DType lhs = op.operand(0)->type().dtype();
   const DType rhs = op.operand(1)->type().dtype();
@@ -151,6 +164,7 @@ kernel::Refusal why_no_types(const ir::Operation& op, const LowerOptions& option
     const bool are_sums =
         is_float(lhs) ? out == DType::kF32 : out == DType::kI32 || out == DType::kUI32;
     if (are_served && are_sums) return {};
+    if (pieces_of(op, options).products > 1) return {};
     return fmt::format("sums in {} of {} and {}, for which the device has no matrix units",
                        dtype_name(out), dtype_name(lhs), dtype_name(rhs));
   }
@@ -429,6 +443,7 @@ Result<LoweredContraction> lower_contraction(const ir::Operation& op, const InMe
     return unimplemented("its window has more than {} dimensions", kMostWindows);
   }
   contraction->algorithm = algorithm;
+  contraction->pieces = pieces_of(op, options);
   contraction->out_dtype = output.type().dtype();
   if (is_dot) contraction->chains = dot_chains(op);
   std::vector<int64_t> sizes;

@@ -61,6 +61,10 @@ struct LowerOptions {
   // Where not empty, contractions are those of a device with matrix units for these types
   // (plan::DeviceTraits::matrix_types).
   std::vector<DType> matrix_types;
+  // Such a device also multiplies f32 as products of pieces of this type, where an algorithm allows
+  // at most so many; f32: it does not. f16 has not f32's range, which is nobody's care then.
+  DType piece_type = DType::kF32;
+  int32_t most_piece_products = 1;
   // The device has code of its own for Fourier transforms of lines. The bits are the same.
   bool has_transforms = false;
   // For tests: what sizes decide is decided at small ones, so that small arrays go all the ways

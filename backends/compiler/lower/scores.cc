@@ -357,6 +357,8 @@ class RecomputedFinder {
         if (is_made(*operand)) return "scores are made of scores";
       }
       if (options_.attention_always || options_.matrix_types.empty()) continue;
+      // In pieces they are worth less than scores that are not stored.
+      if (op->operand(0)->type().dtype() == DType::kF32) continue;
       if (why_no_contraction(*op, options_).empty()) return "matrix units compute its products";
     }
     return {};

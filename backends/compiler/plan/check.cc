@@ -162,6 +162,14 @@ class Checker {
     const kernel::Contraction& c = plan_.contractions[static_cast<size_t>(step.contraction)];
     const std::string why = kernel::why_no_chunks(c.chunks, c.depth.size());
     if (!why.empty()) return internal_error("contraction {}: {}", step.contraction, why);
+    const auto& [type, products] = c.pieces;
+    const bool are_pieces = c.lhs_dtype == DType::kF32 && c.rhs_dtype == DType::kF32 &&
+                            (type == DType::kBF16 || type == DType::kF16) &&
+                            (products == 3 || products == 4 || products == 6 || products == 9);
+    if (products != 1 && !are_pieces) {
+      return internal_error("contraction {}: {} products of {} are none of f32", step.contraction,
+                            products, dtype_name(type));
+    }
     return ok_status();
   }
 

@@ -22,6 +22,8 @@ struct DeviceTraits {
   // large enough are, however else the program is planned, so that their bits do not depend on it.
   // Not with has_contractions.
   std::vector<DType> matrix_types;
+  // Those of them that it multiplies f32 by the pieces of, too (kernel::Pieces).
+  std::vector<DType> piece_types;
   // The units that kernels of teams may use for sums of products in f32 (kernel::SumsAccess).
   std::vector<kernel::MatrixUnit> matrix_units;
   // Has LAPACK for its host steps (backends/lapack), and its kernels run on the same processor:

@@ -33,8 +33,17 @@ enum class FusedAttention : uint8_t {
   kMatrix,         // the same, a team for a block of rows by matrix units, where they can
 };
 
+// Whether contractions of f32 whose algorithm allows it go by matrix units in pieces
+// (kernel::Pieces), which gives products and sums other bits.
+enum class MatrixPieces : uint8_t {
+  kNone,
+  kWherePays,  // four products at most
+  kAlways,
+  kF16,  // by pieces of f16, which has not f32's range: for tests on devices without bf16
+};
+
 // Switches for tests and for the search of a wrong result; none but tree_reductions,
-// attention and small_limits changes a bit of any result.
+// attention, matrix_pieces and small_limits changes a bit of any result.
 struct PlanOptions {
   // Off: every operation is a kernel of its own, but constants and iotas, and no ContractionStep
   // or TransformStep.
@@ -54,6 +63,7 @@ struct PlanOptions {
   struct AttentionTile {
     int64_t subgroups = 0, keys = 0, width = 0;
   } attention_tile;
+  MatrixPieces matrix_pieces = MatrixPieces::kWherePays;
   // Off: collectives stand where the program has them, and nothing runs beside them.
   bool overlap_collectives = true;
   // Collectives start in the order of the program: where other devices may run other programs.

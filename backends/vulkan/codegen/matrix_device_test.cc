@@ -168,34 +168,112 @@ TEST_F(MatrixUnits, RoundSumsToNearestEven) {
   }
 }
 
-// Infinity and NaN reach the sums that they are part of, and no others: not by what fills tiles up.
+// f32 operands in pieces of whatever floats the device has matrices of.
+TEST_F(MatrixUnits, GiveExactSumsByPieces) {
+  for (const MatrixShape& shape : target_.matrix_shapes) {
+    if (!is_float(shape.operands)) continue;
+    const std::vector<ProductCase> cases = testing::product_cases(shape.operands);
+    for (size_t i = 0; i < cases.size(); i += target_.is_cpu ? 5 : 1) {
+      constexpr int32_t kProducts[] = {3, 4, 6, 9};
+      const kernel::Pieces pieces{shape.operands, kProducts[i % 4]};
+      expect_exact(testing::by_pieces(cases[i].contraction, pieces), target_, 1,
+                   cases[i].name + ", " + std::to_string(pieces.products) + " products");
+    }
+    for (uint64_t seed = 100; seed < 103; ++seed) {
+      Target target = target_;
+      target.schedule_seed = seed;
+      if (seed % 2 == 0) target.max_narrow_bytes = 0;
+      const kernel::Pieces pieces{shape.operands, seed % 3 == 0 ? 6 : 3};
+      expect_exact(testing::by_pieces(testing::random_product(shape.operands, seed), pieces),
+                   target, seed, "by pieces, seed " + std::to_string(seed));
+    }
+  }
+}
+
+// Within what sums in f32 in whatever order may be off by, and what the products leave out; the
+// same bits with every tile.
+TEST_F(MatrixUnits, RoundByPiecesAsTheirProductsSayWhateverTheTile) {
+  for (const MatrixShape& shape : target_.matrix_shapes) {
+    if (!is_float(shape.operands)) continue;
+    for (const int32_t products : {3, 6, 9}) {
+      const kernel::Pieces pieces{shape.operands, products};
+      Contraction c = testing::by_pieces(testing::random_product(shape.operands, 7), pieces);
+      c.out_dtype = DType::kF32;
+      const ProductData data = testing::product_data(c, 7, /*is_exact=*/false);
+      ProductData expected = data;
+      std::vector<double> magnitudes;
+      testing::reference_product(c, expected, &magnitudes);
+      const auto depth = static_cast<double>(kernel::axes_size(c.depth));
+      std::vector<std::byte> first;
+      std::vector<MatrixTile> some = codegen::matrix_tiles(shape, target_, pieces);
+      if (target_.is_cpu && some.size() > 2) some.resize(2);
+      for (const MatrixTile& tile : some) {
+        Target target = target_;
+        target.matrix_tile = tile;
+        const auto actual = run(c, data, target);
+        ASSERT_TRUE(actual.ok()) << actual.status().message();
+        if (first.empty()) first = *actual;
+        EXPECT_EQ(*actual, first) << kernel::to_string(c) << ": other bits with another tile";
+      }
+      // Two pieces of bf16 have 16 digits. Elements below 2^-14, of which there are few, have less
+      // of f16 than their digits.
+      const double left_out = products > 3                     ? 0x1p-22
+                              : shape.operands == DType::kBF16 ? 0x3p-16
+                                                               : 0x3p-22;
+      double worst = 0;
+      for (size_t i = 0; i < magnitudes.size(); ++i) {
+        if (magnitudes[i] == 0) continue;
+        float wanted = 0, got = 0;
+        std::memcpy(&wanted, &expected.out[i * 4], 4);
+        std::memcpy(&got, &first[i * 4], 4);
+        const double error = std::abs(double{wanted} - double{got});
+        worst = std::max(worst, error / magnitudes[i]);
+        if (error <= (depth * 0x1p-23 + left_out) * magnitudes[i] + depth * 0x1p-24) continue;
+        ADD_FAILURE() << kernel::to_string(c) << ", element " << i << " is off by " << error;
+        break;
+      }
+      RecordProperty(std::to_string(products), std::to_string(worst * 0x1p24));
+    }
+  }
+}
+
+// Infinity and NaN reach the sums that they are part of, and no others: not by what fills tiles up,
+// nor by pieces that are zeros.
 TEST_F(MatrixUnits, KeepInfinityAndNanToTheirRowsAndColumns) {
   for (const MatrixShape& shape : target_.matrix_shapes) {
     if (!is_float(shape.operands)) continue;
     for (const ProductCase& each : testing::product_cases(shape.operands)) {
       if (each.name.find("30x70x45") == std::string::npos && each.name != "of 3 features") continue;
-      const Contraction& c = each.contraction;
-      ProductData data = testing::product_data(c, 5, /*is_exact=*/true);
-      const auto put = [&](std::vector<std::byte>& memory, size_t at, double value) {
-        const uint64_t bits = float_to_bits(shape.operands, value);
-        std::memcpy(&memory[at * 2], &bits, 2);
-      };
-      // The last elements are those that are repeated.
-      put(data.lhs, data.lhs.size() / 2 - 1, std::numeric_limits<double>::quiet_NaN());
-      put(data.lhs, 7, std::numeric_limits<double>::infinity());
-      put(data.rhs, data.rhs.size() / 2 - 1, std::numeric_limits<double>::infinity());
-      const auto actual = run(c, data, target_);
-      ASSERT_TRUE(actual.ok()) << actual.status().message();
-      testing::reference_product(c, data);
-      const auto bytes = static_cast<size_t>(dtype_bytes(c.out_dtype));
-      for (size_t i = 0; i < data.out.size(); i += bytes) {
-        uint64_t wanted = 0, got = 0;
-        std::memcpy(&wanted, &data.out[i], bytes);
-        std::memcpy(&got, &(*actual)[i], bytes);
-        const double w = float_from_bits(c.out_dtype, wanted);
-        const double g = float_from_bits(c.out_dtype, got);
-        ASSERT_TRUE(w == g || (std::isnan(w) && std::isnan(g)))
-            << each.name << ", element " << i / bytes << ": " << g << " in place of " << w;
+      for (const int32_t products : {1, 3, 6}) {
+        // Software takes a second to compile one.
+        if (target_.is_cpu && products > 1 && each.name[0] == 't') continue;
+        const Contraction c =
+            products == 1 ? each.contraction
+                          : testing::by_pieces(each.contraction, {shape.operands, products});
+        ProductData data = testing::product_data(c, 5, /*is_exact=*/true);
+        const auto width = static_cast<size_t>(dtype_bytes(c.lhs_dtype));
+        const auto put = [&](std::vector<std::byte>& memory, size_t at, double value) {
+          const uint64_t bits = float_to_bits(c.lhs_dtype, value);
+          std::memcpy(&memory[at * width], &bits, width);
+        };
+        // The last elements are those that are repeated.
+        put(data.lhs, data.lhs.size() / width - 1, std::numeric_limits<double>::quiet_NaN());
+        put(data.lhs, 7, std::numeric_limits<double>::infinity());
+        put(data.rhs, data.rhs.size() / width - 1, std::numeric_limits<double>::infinity());
+        const auto actual = run(c, data, target_);
+        ASSERT_TRUE(actual.ok()) << actual.status().message();
+        testing::reference_product(c, data);
+        const auto bytes = static_cast<size_t>(dtype_bytes(c.out_dtype));
+        for (size_t i = 0; i < data.out.size(); i += bytes) {
+          uint64_t wanted = 0, got = 0;
+          std::memcpy(&wanted, &data.out[i], bytes);
+          std::memcpy(&got, &(*actual)[i], bytes);
+          const double w = float_from_bits(c.out_dtype, wanted);
+          const double g = float_from_bits(c.out_dtype, got);
+          ASSERT_TRUE(w == g || (std::isnan(w) && std::isnan(g)))
+              << each.name << ", " << products << " products, element " << i / bytes << ": " << g
+              << " in place of " << w;
+        }
       }
     }
   }

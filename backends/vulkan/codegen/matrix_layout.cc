@@ -19,6 +19,9 @@ constexpr int64_t kFewTiles = 96;
 // software each is a page of code, which takes long to compile.
 constexpr uint32_t kMostProducts = 64;
 constexpr uint32_t kMostProductsInSoftware = 8;
+// By pieces, whose matrices are loaded for several products each.
+constexpr uint32_t kMostPieceProducts = 128;
+constexpr uint32_t kMostPieceProductsInSoftware = 16;
 
 uint32_t unit_words(const MatrixShape& shape) {
   const auto bytes = static_cast<uint32_t>(dtype_bytes(shape.operands));
@@ -49,8 +52,10 @@ uint32_t strip_units(const MatrixTile& t, const MatrixShape& shape) {
                   shape.columns * pitch_of(t.subgroup_rows / words));
 }
 
-uint32_t shared_units(const MatrixTile& t, const MatrixShape& shape) {
-  return std::max(t.stages * stage_units(t, shape), subgroups_of(t) * strip_units(t, shape));
+uint32_t shared_units(const MatrixTile& t, const MatrixShape& shape, const kernel::Pieces& pieces) {
+  const auto count = static_cast<uint32_t>(pieces.count());
+  return std::max(t.stages * count * stage_units(t, shape),
+                  subgroups_of(t) * (count > 1 ? 2 : 1) * strip_units(t, shape));
 }
 
 MatrixAxes with_windows(const std::vector<Contraction::Axis>& axes, const Contraction& c,
@@ -139,12 +144,14 @@ uint32_t store_elements(const MatrixLayout& l, const MatrixAxes& along) {
   return static_cast<uint32_t>(unit);
 }
 
-MatrixTile smallest_tile(const MatrixShape& shape) {
-  return {2 * shape.rows, 2 * shape.columns, 2 * shape.depth, shape.rows, shape.columns, 1};
+MatrixTile smallest_tile(const MatrixShape& shape, const kernel::Pieces& pieces) {
+  const uint32_t depth = (pieces.count() == 1 ? 2 : 1) * shape.depth;
+  return {2 * shape.rows, 2 * shape.columns, depth, shape.rows, shape.columns, 1};
 }
 
 // Those that sizes choose among, largest first.
-std::vector<MatrixTile> chosen_tiles(const MatrixShape& shape, const Target& target) {
+std::vector<MatrixTile> chosen_tiles(const MatrixShape& shape, const Target& target,
+                                     const kernel::Pieces& pieces) {
   const auto bytes = static_cast<uint32_t>(dtype_bytes(shape.operands));
   // 64 bytes of each line, and more of them: where there are few workgroups, loads are to be many.
   const uint32_t depth = std::max(64 / bytes, shape.depth), deep = 2 * depth, deepest = 4 * depth;
@@ -156,14 +163,22 @@ std::vector<MatrixTile> chosen_tiles(const MatrixShape& shape, const Target& tar
       {64, 64, deep, 32, 32, 1},    {64, 64, depth, 32, 32, 1},   {32, 64, deepest, 16, 32, 1},
       {64, 32, deepest, 32, 16, 1}, {32, 32, deepest, 16, 16, 1}, {32, 32, depth, 16, 16, 2},
   };
+  // Pieces take two or three times the shared memory, and two sums the registers.
+  const MatrixTile table_of_pieces[] = {
+      {128, 64, depth, 32, 32, 1}, {64, 128, depth, 32, 32, 1}, {64, 64, depth, 32, 32, 1},
+      {32, 64, depth, 16, 32, 1},  {64, 32, depth, 32, 16, 1},  {32, 32, depth, 16, 16, 1},
+  };
   std::vector<MatrixTile> tiles;
-  for (const MatrixTile& tile : table) {
-    if (why_no_matrix_tile(tile, shape, target).empty()) tiles.push_back(tile);
+  const auto add = [&](const MatrixTile& tile) {
+    if (why_no_matrix_tile(tile, shape, target, pieces).empty()) tiles.push_back(tile);
+  };
+  if (pieces.count() == 1) {
+    for (const MatrixTile& tile : table) add(tile);
+  } else {
+    for (const MatrixTile& tile : table_of_pieces) add(tile);
   }
-  const MatrixTile small = smallest_tile(shape);
-  if ((tiles.empty() || tiles.back().subgroup_rows > shape.rows) &&
-      why_no_matrix_tile(small, shape, target).empty()) {
-    tiles.push_back(small);
+  if (tiles.empty() || tiles.back().subgroup_rows > shape.rows) {
+    add(smallest_tile(shape, pieces));
   }
   return tiles;
 }
@@ -171,14 +186,14 @@ std::vector<MatrixTile> chosen_tiles(const MatrixShape& shape, const Target& tar
 MatrixTile choose_tile(const MatrixLayout& l, const Target& target) {
   if (target.matrix_tile.rows > 0) return target.matrix_tile;
   if (target.schedule_seed != 0) {
-    const std::vector<MatrixTile> all = matrix_tiles(l.shape, target);
-    if (all.empty()) return smallest_tile(l.shape);
+    const std::vector<MatrixTile> all = matrix_tiles(l.shape, target, l.contraction.pieces);
+    if (all.empty()) return smallest_tile(l.shape, l.contraction.pieces);
     std::mt19937_64 random(target.schedule_seed);
     return all[random() % all.size()];
   }
-  const std::vector<MatrixTile> tiles = chosen_tiles(l.shape, target);
+  const std::vector<MatrixTile> tiles = chosen_tiles(l.shape, target, l.contraction.pieces);
   // matrix_layout says why it is none.
-  if (tiles.empty()) return smallest_tile(l.shape);
+  if (tiles.empty()) return smallest_tile(l.shape, l.contraction.pieces);
   // The largest that leaves work for all processors, else the one that leaves most, the larger of
   // equals; none that is empty by half.
   const auto is_wasted = [](int64_t size, uint32_t part) {
@@ -208,7 +223,7 @@ int64_t axes_size(const MatrixAxes& axes) {
 }
 
 kernel::Refusal why_no_matrix_tile(const MatrixTile& t, const MatrixShape& shape,
-                                   const Target& target) {
+                                   const Target& target, const kernel::Pieces& pieces) {
   const auto bytes = static_cast<uint32_t>(dtype_bytes(shape.operands));
   const uint32_t unit = unit_words(shape) * kWordBytes / bytes;
   const bool divides = t.subgroup_rows > 0 && t.subgroup_columns > 0 && t.depth > 0 &&
@@ -223,8 +238,10 @@ kernel::Refusal why_no_matrix_tile(const MatrixTile& t, const MatrixShape& shape
                        shape.columns, shape.depth);
   }
   const uint32_t products = (t.subgroup_rows / shape.rows) * (t.subgroup_columns / shape.columns) *
-                            (t.depth / shape.depth);
-  const uint32_t most_products = target.is_cpu ? kMostProductsInSoftware : kMostProducts;
+                            (t.depth / shape.depth) * static_cast<uint32_t>(pieces.products);
+  const uint32_t most_products =
+      pieces.count() == 1 ? (target.is_cpu ? kMostProductsInSoftware : kMostProducts)
+                          : (target.is_cpu ? kMostPieceProductsInSoftware : kMostPieceProducts);
   if (products > most_products) {
     return fmt::format("a tile of {} has {} products of matrices a block, more than {}", name,
                        products, most_products);
@@ -234,7 +251,7 @@ kernel::Refusal why_no_matrix_tile(const MatrixTile& t, const MatrixShape& shape
   if (lanes > most) {
     return fmt::format("a tile of {} has {} invocations, more than {}", name, lanes, most);
   }
-  const uint32_t shared = shared_units(t, shape) * unit_words(shape) * kWordBytes;
+  const uint32_t shared = shared_units(t, shape, pieces) * unit_words(shape) * kWordBytes;
   if (shared > target.max_shared_memory_bytes) {
     return fmt::format("a tile of {} takes {} bytes of shared memory, more than {}", name, shared,
                        target.max_shared_memory_bytes);
@@ -242,20 +259,23 @@ kernel::Refusal why_no_matrix_tile(const MatrixTile& t, const MatrixShape& shape
   return {};
 }
 
-std::vector<MatrixTile> matrix_tiles(const MatrixShape& shape, const Target& target) {
-  std::vector<MatrixTile> tiles = chosen_tiles(shape, target);
+std::vector<MatrixTile> matrix_tiles(const MatrixShape& shape, const Target& target,
+                                     const kernel::Pieces& pieces) {
+  std::vector<MatrixTile> tiles = chosen_tiles(shape, target, pieces);
   const uint32_t r = shape.rows, c = shape.columns, d = shape.depth;
   for (const MatrixTile& tile :
        {MatrixTile{8 * r, 16 * c, 2 * d, 4 * r, 4 * c, 1}, MatrixTile{4 * r, 2 * c, d, 2 * r, c, 2},
         MatrixTile{2 * r, 4 * c, 2 * d, r, 2 * c, 1}, MatrixTile{r, 3 * c, d, r, c, 1}}) {
-    if (why_no_matrix_tile(tile, shape, target).empty()) tiles.push_back(tile);
+    if (why_no_matrix_tile(tile, shape, target, pieces).empty()) tiles.push_back(tile);
   }
   return tiles;
 }
 
 Result<MatrixLayout> matrix_layout(const Contraction& c, const Target& target) {
-  const MatrixShape* shape = matrix_shape(target, c.lhs_dtype);
-  if (shape == nullptr || c.rhs_dtype != c.lhs_dtype || c.chains != 1) {
+  const bool has_pieces = c.pieces.products > 1;
+  const MatrixShape* shape = matrix_shape(target, has_pieces ? c.pieces.type : c.lhs_dtype);
+  if (shape == nullptr || c.rhs_dtype != c.lhs_dtype || c.chains != 1 ||
+      (has_pieces && c.lhs_dtype != DType::kF32)) {
     return unimplemented("{} has no matrix units for contraction {}", target.device,
                          kernel::to_string(c));
   }
@@ -264,6 +284,7 @@ Result<MatrixLayout> matrix_layout(const Contraction& c, const Target& target) {
   l.shape = *shape;
   l.unit_words = unit_words(*shape);
   l.unit_elements = l.unit_words * kWordBytes / static_cast<uint32_t>(dtype_bytes(shape->operands));
+  l.operand_units = static_cast<uint32_t>(dtype_bytes(c.lhs_dtype) / dtype_bytes(shape->operands));
   l.batch = with_windows(c.batch, c, nullptr);
   l.rows = with_windows(c.rows, c, &Contraction::Window::row);
   l.columns = with_windows(c.columns, c, nullptr);
@@ -273,7 +294,8 @@ Result<MatrixLayout> matrix_layout(const Contraction& c, const Target& target) {
   l.column_count = axes_size(l.columns);
   l.depth_count = axes_size(l.depth);
   l.tile = choose_tile(l, target);
-  if (const kernel::Refusal why = why_no_matrix_tile(l.tile, l.shape, target); !why.empty()) {
+  if (const kernel::Refusal why = why_no_matrix_tile(l.tile, l.shape, target, c.pieces);
+      !why.empty()) {
     return unimplemented("contraction {}: {}", kernel::to_string(c), why);
   }
   const auto tiles = [](int64_t size, uint32_t part) { return (size + part - 1) / part; };
@@ -289,8 +311,8 @@ Result<MatrixLayout> matrix_layout(const Contraction& c, const Target& target) {
   l.store_elements = store_elements(l, l.stores_rows ? l.rows : l.columns);
   l.subgroups = subgroups_of(l.tile);
   l.workgroup_size = l.subgroups * target.matrix_subgroup_size;
-  l.shared_units =
-      std::max(l.tile.stages * (l.lhs.units() + l.rhs.units()), l.subgroups * l.strip_units);
+  l.shared_units = std::max(l.tile.stages * l.pieces() * l.piece_units(),
+                            l.subgroups * l.sums() * l.strip_units);
   return l;
 }
 

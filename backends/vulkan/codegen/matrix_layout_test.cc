@@ -5,10 +5,16 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
+#include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <limits>
+#include <span>
 
+#include "backends/compiler/kernel/interpreter.h"
+#include "backends/vulkan/codegen/matrix_elements.h"
 #include "backends/vulkan/codegen/matrix_product.h"
 #include "backends/vulkan/codegen/testing/product_cases.h"
 #include "backends/vulkan/codegen/testing/sums_kernel.h"
@@ -111,6 +117,122 @@ TEST(MatrixLayoutTest, EveryTileOfTheTableFitsTheDevice) {
         EXPECT_EQ(l.tile, tile);
       }
     }
+  }
+}
+
+constexpr int32_t kPieceProducts[] = {3, 4, 6, 9};
+
+TEST(MatrixLayoutTest, PiecesHavePlacesOfTheirOwn) {
+  const Contraction whole = product(DType::kBF16, 4096, 4096, 4096);
+  for (const int32_t products : kPieceProducts) {
+    const kernel::Pieces pieces{DType::kBF16, products};
+    const MatrixLayout l = layout(testing::by_pieces(whole, pieces));
+    EXPECT_EQ(l.pieces(), products < 6 ? 2u : 3u);
+    EXPECT_EQ(l.sums(), 2u);
+    EXPECT_EQ(l.operand_units, 2u);
+    EXPECT_TRUE(l.lhs.is_vector && l.rhs.is_vector);
+    EXPECT_GE(l.shared_units, l.pieces() * l.piece_units());
+    EXPECT_GE(l.tile.rows * l.tile.columns, products < 9 ? 128u * 64u : 64u * 64u);
+  }
+}
+
+TEST(MatrixLayoutTest, EveryTileOfPiecesFitsTheDevice) {
+  Target small = a_target();
+  small.max_shared_memory_bytes = 16 << 10;
+  small.max_workgroup_invocations = 128;
+  for (const Target& target : {a_target(), small}) {
+    EXPECT_TRUE(has_pieces(target, DType::kBF16));
+    EXPECT_FALSE(has_pieces(target, DType::kI8));
+    for (const int32_t products : kPieceProducts) {
+      const kernel::Pieces pieces{DType::kBF16, products};
+      for (const MatrixTile& tile :
+           codegen::matrix_tiles(target.matrix_shapes[0], target, pieces)) {
+        Target forced = target;
+        forced.matrix_tile = tile;
+        const MatrixLayout l =
+            layout(testing::by_pieces(product(DType::kBF16, 100, 100, 100), pieces), forced);
+        EXPECT_LE(l.shared_units * l.unit_words * 4, target.max_shared_memory_bytes);
+        EXPECT_EQ(l.tile, tile);
+      }
+    }
+  }
+  small.max_shared_memory_bytes = 8 << 10;
+  EXPECT_FALSE(has_pieces(small, DType::kBF16));
+}
+
+// What is cut into pieces is their sum; each has the digits of its type, and none is infinite but
+// what was.
+TEST(MatrixElementsTest, PiecesOfNumbersAreTheNumbers) {
+  std::vector<float> numbers = {0.0F,     -0.0F,         1.0F,        -1.0F,  3.4028235e38F,
+                                -3.4e38F, 3.3961775e38F, 3.38953e38F, 1e-30F, 65504.0F};
+  for (uint32_t i = 0; i < 2000; ++i) {
+    // Exponents of -100 to 120, all digits drawn.
+    const uint32_t bits = i * 2654435761U;
+    const uint32_t exponent = 27 + i % 221;
+    numbers.push_back(std::bit_cast<float>((bits & 0x807fffffU) | exponent << 23));
+  }
+  const size_t finite = numbers.size();
+  numbers.push_back(std::numeric_limits<float>::infinity());
+  numbers.push_back(-std::numeric_limits<float>::infinity());
+  numbers.push_back(std::numeric_limits<float>::quiet_NaN());
+  const auto bytes = static_cast<int64_t>(numbers.size() * 4);
+  kernel::Builder b(1, kernel::ScalarType::kI32);
+  const kernel::Value bits = b.load(kernel::ScalarType::kI32, {0, 4, false}, b.grid_index(0));
+  kernel::Kernel cut;
+  cut.grid = {static_cast<int64_t>(numbers.size())};
+  cut.operands.push_back({bytes, true, false, false});
+  const std::vector<kernel::Value> pieces = codegen::pieces_of(b, bits, DType::kBF16, 3);
+  std::vector<std::vector<uint32_t>> made(3, std::vector<uint32_t>(numbers.size()));
+  std::vector<std::span<std::byte>> buffers{std::as_writable_bytes(std::span(numbers))};
+  for (int32_t p = 0; p < 3; ++p) {
+    b.store({p + 1, 4, false}, b.grid_index(0), pieces[static_cast<size_t>(p)]);
+    cut.operands.push_back({bytes, false, true, false});
+    buffers.push_back(std::as_writable_bytes(std::span(made[static_cast<size_t>(p)])));
+  }
+  cut.body = b.finish();
+  const Status status = kernel::interpret(cut, buffers);
+  ASSERT_TRUE(status.ok()) << status.message();
+  for (size_t i = 0; i < numbers.size(); ++i) {
+    double piece[3];
+    for (size_t p = 0; p < 3; ++p) piece[p] = float_from_bits(DType::kBF16, made[p][i]);
+    const double number = numbers[i];
+    if (i >= finite) {
+      EXPECT_TRUE(piece[0] == number || (std::isnan(piece[0]) && std::isnan(number))) << number;
+      EXPECT_TRUE(piece[1] == 0 && piece[2] == 0) << number;
+      continue;
+    }
+    EXPECT_EQ(piece[0] + piece[1] + piece[2], number) << number;
+    const double left = std::abs(number) < 3.3e38 ? 0x1p-8 : 0x1p-7;
+    EXPECT_LE(std::abs(number - piece[0]), left * std::abs(number)) << number;
+    EXPECT_LE(std::abs(number - piece[0] - piece[1]), left * 0x1p-8 * std::abs(number)) << number;
+  }
+}
+
+TEST(MatrixElementsTest, WhatIsInfiniteInFirstPiecesIsTheSum) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+  std::vector<float> first = {1.5F, kInfinity, -kInfinity, kNan, 3.0e38F};
+  std::vector<float> rest = {0.25F, kNan, kInfinity, 1.0F, 1.0e38F};
+  const float wanted[] = {1.75F, kInfinity, -kInfinity, kNan, kInfinity};
+  std::vector<float> sums(first.size());
+  const auto bytes = static_cast<int64_t>(first.size() * 4);
+  kernel::Builder b(1, kernel::ScalarType::kI32);
+  const auto load = [&](int32_t operand) {
+    return b.load(kernel::ScalarType::kI32, {operand, 4, false}, b.grid_index(0));
+  };
+  const kernel::Value left = load(0), right = load(1);
+  b.store({2, 4, false}, b.grid_index(0), codegen::whole_sum(b, left, right));
+  kernel::Kernel sum;
+  sum.grid = {static_cast<int64_t>(first.size())};
+  sum.operands = {
+      {bytes, true, false, false}, {bytes, true, false, false}, {bytes, false, true, false}};
+  sum.body = b.finish();
+  const std::span<std::byte> buffers[] = {std::as_writable_bytes(std::span(first)),
+                                          std::as_writable_bytes(std::span(rest)),
+                                          std::as_writable_bytes(std::span(sums))};
+  ASSERT_TRUE(kernel::interpret(sum, buffers).ok());
+  for (size_t i = 0; i < sums.size(); ++i) {
+    EXPECT_TRUE(sums[i] == wanted[i] || (std::isnan(sums[i]) && std::isnan(wanted[i]))) << i;
   }
 }
 
@@ -255,6 +377,18 @@ TEST(MatrixProductTest, ModulesAreKeptForAValidator) {
       keep(product(shape.operands, 256, 256, 256));
     }
     if (!is_float(shape.operands)) continue;
+    for (const int32_t products : kPieceProducts) {
+      const kernel::Pieces pieces{shape.operands, products};
+      target.matrix_tile = {};
+      for (const testing::ProductCase& c : testing::product_cases(shape.operands)) {
+        if (products != 6 && c.name.find("30x70x45") == std::string::npos) continue;
+        keep(testing::by_pieces(c.contraction, pieces));
+      }
+      for (const MatrixTile& tile : codegen::matrix_tiles(shape, target, pieces)) {
+        target.matrix_tile = tile;
+        keep(testing::by_pieces(product(shape.operands, 256, 256, 256), pieces));
+      }
+    }
     for (const testing::SumsCase& c : testing::sums_cases(shape)) {
       keep_shader(generate(testing::sums_kernel(c, target.matrix_subgroup_size, 1).kernel, target));
     }

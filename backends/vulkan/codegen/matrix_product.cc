@@ -7,11 +7,10 @@
 #include <map>
 #include <utility>
 
-#include "backends/compiler/kernel/math/element.h"
 #include "backends/vulkan/codegen/bits.h"
 #include "backends/vulkan/codegen/cooperative.h"
 #include "backends/vulkan/codegen/entry.h"
-#include "backends/vulkan/codegen/lower.h"
+#include "backends/vulkan/codegen/matrix_elements.h"
 #include "backends/vulkan/codegen/matrix_layout.h"
 
 namespace hekla::vulkan {
@@ -19,7 +18,6 @@ namespace codegen {
 namespace {
 
 using kernel::Contraction;
-using kernel::ScalarType;
 
 // Operands of a multiply-add whose components are signed: A, B, C and the result.
 constexpr uint32_t kSignedOperands = 1 | 2;
@@ -102,17 +100,21 @@ class ProductGenerator {
     Flag inside;      // id 0: there is one for every invocation
   };
   std::vector<Slot> slots(const MatrixSide& side);
-  std::vector<spv::Id> load_side(const MatrixSide& side, Bits first_depth);
-  spv::Id load_unit(const MatrixSide& side, const Slot& slot, Bits first_depth);
-  spv::Id load_elements(const MatrixSide& side, const Slot& slot, Bits first_depth);
-  void store_side(const MatrixSide& side, const std::vector<spv::Id>& units, Bits stage);
-  std::vector<spv::Id> load_all(Bits first_depth);
-  void store_all(const std::vector<spv::Id>& units, Bits stage);
+  // What an operand has for one slot: MatrixLayout::operand_units of them.
+  using Units = std::vector<spv::Id>;
+  std::vector<Units> load_side(const MatrixSide& side, Bits first_depth);
+  Units load_unit(const MatrixSide& side, const Slot& slot, Bits first_depth);
+  Units load_elements(const MatrixSide& side, const Slot& slot, Bits first_depth);
+  Units in_pieces(const Units& operand);
+  void store_side(const MatrixSide& side, const std::vector<Units>& units, Bits stage);
+  std::vector<Units> load_all(Bits first_depth);
+  void store_all(const std::vector<Units>& units, Bits stage);
   void multiply(Bits stage);
-  spv::Id load_matrix(const MatrixSide& side, Bits stage, Bits first, uint32_t depth);
+  void multiply_add(spv::Id left, spv::Id right, spv::Id sum);
+  spv::Id load_matrix(const MatrixSide& side, uint32_t piece, Bits stage, Bits first,
+                      uint32_t depth);
   void store_sums();
   void store_strip(uint32_t strip);
-  Bits rounded(Bits sum);
 
   Buffer& buffer(bool is_lhs) { return is_lhs ? lhs_ : rhs_; }
   int64_t across_count(bool is_lhs) const { return is_lhs ? l_.row_count : l_.column_count; }
@@ -129,7 +131,8 @@ class ProductGenerator {
   spv::Id shared_ = 0;
   std::map<Element, spv::Id> block_pointers_;
   Buffer lhs_, rhs_, out_;
-  std::vector<spv::Id> sums_;  // variables, row by row
+  std::vector<spv::Id> sums_;   // variables, row by row
+  std::vector<spv::Id> rests_;  // of what is not the product of first pieces
   // Of this invocation.
   Bits local_, lane_, subgroup_row_, subgroup_column_, subgroup_;
   std::vector<Bits> batch_;  // index along each axis
@@ -301,7 +304,8 @@ std::vector<ProductGenerator::Slot> ProductGenerator::slots(const MatrixSide& si
 
 // One load. Rows and columns behind the last one are that one again, since nobody stores their
 // sums; behind the depth are zeros in both operands.
-spv::Id ProductGenerator::load_unit(const MatrixSide& side, const Slot& slot, Bits first_depth) {
+ProductGenerator::Units ProductGenerator::load_unit(const MatrixSide& side, const Slot& slot,
+                                                    Bits first_depth) {
   const int64_t count = across_count(side.is_lhs);
   Bits across = side.is_lhs ? first_row_ : first_column_;
   Bits depth = first_depth;
@@ -319,19 +323,26 @@ spv::Id ProductGenerator::load_unit(const MatrixSide& side, const Slot& slot, Bi
     across = select(across < static_cast<uint64_t>(count), across, static_cast<uint64_t>(last));
   }
   const Place at = place(side.is_lhs, across, depth);
-  const Bits unit = at.element >> uint64_t(std::countr_zero(l_.unit_elements));
-  const spv::Id loaded = load(buffer(side.is_lhs), {4, l_.unit_words}, unit);
-  if (at.inside.id == 0) return loaded;
-  return m_.op(spv::OpSelect, unit_type(),
-               {at.inside.id, loaded, b_.makeNullConstant(unit_type())});
+  const uint32_t elements = l_.unit_elements / l_.operand_units;
+  const Bits unit = at.element >> uint64_t(std::countr_zero(elements));
+  Units units;
+  for (uint32_t u = 0; u < l_.operand_units; ++u) {
+    units.push_back(
+        load(buffer(side.is_lhs), {4, l_.unit_words}, u == 0 ? unit : unit + uint64_t{u}));
+    if (at.inside.id == 0) continue;
+    units[u] = m_.op(spv::OpSelect, unit_type(),
+                     {at.inside.id, units[u], b_.makeNullConstant(unit_type())});
+  }
+  return units;
 }
 
 // Element by element.
-spv::Id ProductGenerator::load_elements(const MatrixSide& side, const Slot& slot,
-                                        Bits first_depth) {
+ProductGenerator::Units ProductGenerator::load_elements(const MatrixSide& side, const Slot& slot,
+                                                        Bits first_depth) {
   const int64_t count = across_count(side.is_lhs);
-  const auto bytes = static_cast<uint32_t>(dtype_bytes(l_.shape.operands));
+  const auto bytes = static_cast<uint32_t>(dtype_bytes(c_.lhs_dtype));
   const uint32_t per_word = 4 / bytes;
+  Units units;
   std::vector<spv::Id> words;
   Bits word;
   for (uint32_t e = 0; e < l_.unit_elements; ++e) {
@@ -345,19 +356,22 @@ spv::Id ProductGenerator::load_elements(const MatrixSide& side, const Slot& slot
           select(across < static_cast<uint64_t>(count), across, static_cast<uint64_t>(count - 1));
     }
     const Place at = place(side.is_lhs, across, depth);
-    Bits value{&m_, 32,
-               m_.op(spv::OpUConvert, m_.uint_type(32),
-                     {load(buffer(side.is_lhs), {bytes, 1}, at.element)})};
+    const spv::Id loaded = load(buffer(side.is_lhs), {bytes, 1}, at.element);
+    Bits value{&m_, 32, bytes == 4 ? loaded : m_.op(spv::OpUConvert, m_.uint_type(32), {loaded})};
     if (at.inside.id != 0) value = select(at.inside, value, 0);
     const uint32_t in_word = e % per_word;
     word = in_word == 0 ? value : word | (value << uint64_t{in_word * bytes * 8});
     if (in_word + 1 == per_word) words.push_back(word.id());
+    if (words.size() < l_.unit_words) continue;
+    units.push_back(b_.createCompositeConstruct(unit_type(), words));
+    words.clear();
   }
-  return b_.createCompositeConstruct(unit_type(), words);
+  return units;
 }
 
-std::vector<spv::Id> ProductGenerator::load_side(const MatrixSide& side, Bits first_depth) {
-  std::vector<spv::Id> units;
+std::vector<ProductGenerator::Units> ProductGenerator::load_side(const MatrixSide& side,
+                                                                 Bits first_depth) {
+  std::vector<Units> units;
   for (const Slot& slot : slots(side)) {
     units.push_back(side.is_vector ? load_unit(side, slot, first_depth)
                                    : load_elements(side, slot, first_depth));
@@ -365,13 +379,45 @@ std::vector<spv::Id> ProductGenerator::load_side(const MatrixSide& side, Bits fi
   return units;
 }
 
-void ProductGenerator::store_side(const MatrixSide& side, const std::vector<spv::Id>& units,
+// Of each piece the unit that a slot of shared memory gets.
+ProductGenerator::Units ProductGenerator::in_pieces(const Units& operand) {
+  const uint32_t count = l_.pieces();
+  if (count == 1) return operand;
+  std::vector<std::vector<spv::Id>> words(count);
+  std::vector<Bits> before;  // pieces of the lower half of a word
+  for (const spv::Id unit : operand) {
+    for (uint32_t k = 0; k < l_.unit_words; ++k) {
+      const Bits element{&m_, 32, b_.createCompositeExtract(unit, m_.uint_type(32), k)};
+      std::vector<Bits> pieces = pieces_of(element, l_.shape.operands, count);
+      if (k % 2 == 0) {
+        before = std::move(pieces);
+        continue;
+      }
+      for (uint32_t p = 0; p < count; ++p) {
+        words[p].push_back((before[p] | (pieces[p] << uint64_t{16})).id());
+      }
+    }
+  }
+  Units units;
+  for (const std::vector<spv::Id>& of_piece : words) {
+    units.push_back(b_.createCompositeConstruct(unit_type(), of_piece));
+  }
+  return units;
+}
+
+void ProductGenerator::store_side(const MatrixSide& side, const std::vector<Units>& units,
                                   Bits stage) {
   const std::vector<Slot> all = slots(side);
   for (size_t i = 0; i < all.size(); ++i) {
     Bits at = stage + all[i].line * uint64_t{side.pitch} + all[i].unit;
     if (!side.is_lhs) at = at + uint64_t{l_.lhs.units()};
-    const auto store = [&] { b_.createStore(units[i], shared_unit(at), kShared); };
+    const Units pieces = in_pieces(units[i]);
+    const auto store = [&] {
+      for (size_t p = 0; p < pieces.size(); ++p) {
+        const Bits to = p == 0 ? at : at + uint64_t{p * l_.piece_units()};
+        b_.createStore(pieces[p], shared_unit(to), kShared);
+      }
+    };
     if (all[i].inside.id == 0) {
       store();
       continue;
@@ -382,24 +428,24 @@ void ProductGenerator::store_side(const MatrixSide& side, const std::vector<spv:
   }
 }
 
-std::vector<spv::Id> ProductGenerator::load_all(Bits first_depth) {
-  std::vector<spv::Id> units = load_side(l_.lhs, first_depth);
-  const std::vector<spv::Id> more = load_side(l_.rhs, first_depth);
+std::vector<ProductGenerator::Units> ProductGenerator::load_all(Bits first_depth) {
+  std::vector<Units> units = load_side(l_.lhs, first_depth);
+  const std::vector<Units> more = load_side(l_.rhs, first_depth);
   units.insert(units.end(), more.begin(), more.end());
   return units;
 }
 
-void ProductGenerator::store_all(const std::vector<spv::Id>& units, Bits stage) {
+void ProductGenerator::store_all(const std::vector<Units>& units, Bits stage) {
   const auto middle = units.begin() + static_cast<ptrdiff_t>(slots(l_.lhs).size());
   store_side(l_.lhs, {units.begin(), middle}, stage);
   store_side(l_.rhs, {middle, units.end()}, stage);
 }
 
 // The matrix whose first row (of rhs: column) and product are these.
-spv::Id ProductGenerator::load_matrix(const MatrixSide& side, Bits stage, Bits first,
-                                      uint32_t depth) {
+spv::Id ProductGenerator::load_matrix(const MatrixSide& side, uint32_t piece, Bits stage,
+                                      Bits first, uint32_t depth) {
   const uint64_t unit = l_.unit_elements;
-  Bits at = stage;
+  Bits at = piece == 0 ? stage : stage + uint64_t{piece * l_.piece_units()};
   if (side.along_depth) {
     at = at + first * uint64_t{side.pitch} + uint64_t{depth / unit};
   } else {
@@ -414,60 +460,49 @@ spv::Id ProductGenerator::load_matrix(const MatrixSide& side, Bits stage, Bits f
                     Module::literal(kShared)});
 }
 
-void ProductGenerator::multiply(Bits stage) {
+void ProductGenerator::multiply_add(spv::Id left, spv::Id right, spv::Id sum) {
   uint32_t signs = 0;
   if (l_.shape.operands == DType::kI8) signs |= kSignedOperands;
   if (l_.shape.sums == DType::kI32) signs |= kSignedSums;
+  const spv::Id before = b_.createLoad(sum, spv::NoPrecision);
+  const spv::Id after = signs == 0
+                            ? m_.raw_op(kOpCooperativeMatrixMulAdd, matrix_type(kAccumulator),
+                                        {{left}, {right}, {before}})
+                            : m_.raw_op(kOpCooperativeMatrixMulAdd, matrix_type(kAccumulator),
+                                        {{left}, {right}, {before}, Module::literal(signs)});
+  b_.createStore(after, sum);
+}
+
+void ProductGenerator::multiply(Bits stage) {
+  const uint32_t pieces = l_.pieces();
+  const auto most_left = static_cast<uint32_t>(c_.pieces.most_left());
   for (uint32_t depth = 0; depth < l_.tile.depth; depth += l_.shape.depth) {
-    std::vector<spv::Id> left, right;
-    for (uint32_t i = 0; i < matrices_down(); ++i) {
-      left.push_back(
-          load_matrix(l_.lhs, stage, subgroup_row_ + uint64_t{i * l_.shape.rows}, depth));
-    }
-    for (uint32_t j = 0; j < matrices_across(); ++j) {
-      right.push_back(
-          load_matrix(l_.rhs, stage, subgroup_column_ + uint64_t{j * l_.shape.columns}, depth));
+    // By piece.
+    std::vector<std::vector<spv::Id>> left(pieces), right(pieces);
+    for (uint32_t p = 0; p < pieces; ++p) {
+      for (uint32_t i = 0; i < matrices_down(); ++i) {
+        left[p].push_back(
+            load_matrix(l_.lhs, p, stage, subgroup_row_ + uint64_t{i * l_.shape.rows}, depth));
+      }
+      for (uint32_t j = 0; j < matrices_across(); ++j) {
+        right[p].push_back(load_matrix(l_.rhs, p, stage,
+                                       subgroup_column_ + uint64_t{j * l_.shape.columns}, depth));
+      }
     }
     for (uint32_t i = 0; i < matrices_down(); ++i) {
       for (uint32_t j = 0; j < matrices_across(); ++j) {
-        const spv::Id sum = sums_[i * matrices_across() + j];
-        const spv::Id before = b_.createLoad(sum, spv::NoPrecision);
-        const spv::Id after =
-            signs == 0 ? m_.raw_op(kOpCooperativeMatrixMulAdd, matrix_type(kAccumulator),
-                                   {{left[i]}, {right[j]}, {before}})
-                       : m_.raw_op(kOpCooperativeMatrixMulAdd, matrix_type(kAccumulator),
-                                   {{left[i]}, {right[j]}, {before}, Module::literal(signs)});
-        b_.createStore(after, sum);
+        const uint32_t at = i * matrices_across() + j;
+        // The least ones first.
+        for (uint32_t rest = pieces > 1 ? most_left : 0; rest > 0; --rest) {
+          for (uint32_t p = 0; p < pieces; ++p) {
+            if (p > rest || rest - p >= pieces) continue;
+            multiply_add(left[p][i], right[rest - p][j], rests_[at]);
+          }
+        }
+        multiply_add(left[0][i], right[0][j], sums_[at]);
       }
     }
   }
-}
-
-// Bits of an f32 as those of the result's type, as a conversion of its own would round them.
-Bits ProductGenerator::rounded(Bits sum) {
-  kernel::Builder scalar(1, ScalarType::kI32);
-  const kernel::Value number =
-      scalar.convert(kernel::Op::kBitcast, ScalarType::kF32, scalar.grid_index(0));
-  const kernel::Element element =
-      kernel::convert_element(scalar, {number, kernel::kNoValue}, DType::kF32, c_.out_dtype);
-  const kernel::Value bits = kernel::element_bits(scalar, c_.out_dtype, element);
-  scalar.store({0, 4, false}, scalar.index(0), bits);
-  const kernel::Function function = scalar.finish();
-  std::map<kernel::Value, spv::Id> ids{{function.body().parameters[0], sum.id()}};
-  const auto id = [&](kernel::Value v) {
-    const auto known = ids.find(v);
-    return known != ids.end() ? known->second
-                              : m_.constant(function.type(v), function[v].immediate);
-  };
-  for (const kernel::Value v : function.body().instructions) {
-    const kernel::Instruction& inst = function[v];
-    if (inst.op == kernel::Op::kStore) return {&m_, 32, id(inst.arguments[1])};
-    std::vector<spv::Id> arguments;
-    for (const kernel::Value a : inst.arguments) arguments.push_back(id(a));
-    const ScalarType from = function.type(inst.arguments[inst.op == kernel::Op::kSelect ? 1 : 0]);
-    ids[v] = lower(m_, inst.op, inst.type, from, arguments);
-  }
-  return sum;
 }
 
 // What one subgroup has put into its strip, to the result.
@@ -480,7 +515,7 @@ void ProductGenerator::store_strip(uint32_t strip) {
   const uint32_t at_once = l_.store_elements;
   const uint32_t all = lines * length / at_once;
   const bool has_tail = l_.row_count % t.rows != 0 || l_.column_count % t.columns != 0;
-  const Bits strip_start = subgroup_ * uint64_t{l_.strip_units};
+  const Bits strip_start = subgroup_ * uint64_t{l_.sums() * l_.strip_units};
   for (uint32_t first = 0; first < all; first += lanes) {
     Bits element = first == 0 ? lane_ : lane_ + uint64_t{first};
     Flag inside;
@@ -497,20 +532,28 @@ void ProductGenerator::store_strip(uint32_t strip) {
     }
     const auto store = [&] {
       const uint64_t words = l_.unit_words;
-      const Bits line_start = strip_start + line * uint64_t{l_.strip_pitch};
-      std::vector<Bits> sums;
-      if (at_once == 1) {
-        const spv::Id word =
-            m_.op(spv::OpAccessChain, b_.makePointer(spv::StorageClassWorkgroup, m_.uint_type(32)),
-                  {shared_, (line_start + along / words).id(), (along & (words - 1)).id()});
-        sums.push_back({&m_, 32, b_.createLoad(word, spv::NoPrecision, kShared)});
-      }
-      for (uint32_t i = 0; at_once > 1 && i < at_once; i += l_.unit_words) {
-        const Bits at = line_start + along / words + uint64_t{i / words};
-        const spv::Id unit = b_.createLoad(shared_unit(at), spv::NoPrecision, kShared);
-        for (unsigned k = 0; k < l_.unit_words; ++k) {
-          sums.push_back({&m_, 32, b_.createCompositeExtract(unit, m_.uint_type(32), k)});
+      const auto load_sums = [&](Bits start) {
+        const Bits line_start = start + line * uint64_t{l_.strip_pitch};
+        std::vector<Bits> sums;
+        if (at_once == 1) {
+          const spv::Id word = m_.op(
+              spv::OpAccessChain, b_.makePointer(spv::StorageClassWorkgroup, m_.uint_type(32)),
+              {shared_, (line_start + along / words).id(), (along & (words - 1)).id()});
+          sums.push_back({&m_, 32, b_.createLoad(word, spv::NoPrecision, kShared)});
         }
+        for (uint32_t i = 0; at_once > 1 && i < at_once; i += l_.unit_words) {
+          const Bits at = line_start + along / words + uint64_t{i / words};
+          const spv::Id unit = b_.createLoad(shared_unit(at), spv::NoPrecision, kShared);
+          for (unsigned k = 0; k < l_.unit_words; ++k) {
+            sums.push_back({&m_, 32, b_.createCompositeExtract(unit, m_.uint_type(32), k)});
+          }
+        }
+        return sums;
+      };
+      std::vector<Bits> sums = load_sums(strip_start);
+      if (l_.sums() > 1) {
+        const std::vector<Bits> rests = load_sums(strip_start + uint64_t{l_.strip_units});
+        for (size_t i = 0; i < sums.size(); ++i) sums[i] = whole_sum(sums[i], rests[i]);
       }
       Bits to;
       const auto go = [&](const MatrixAxes& axes, const std::vector<Bits>& at) {
@@ -523,7 +566,7 @@ void ProductGenerator::store_strip(uint32_t strip) {
       if (c_.out_offset != 0) to = to + static_cast<uint64_t>(c_.out_offset);
       const auto bytes = static_cast<uint32_t>(dtype_bytes(c_.out_dtype));
       if (bytes < 4) {
-        for (Bits& sum : sums) sum = rounded(sum);
+        for (Bits& sum : sums) sum = rounded(sum, c_.out_dtype);
       }
       if (at_once == 1) {
         spv::Id value = sums[0].id();
@@ -557,19 +600,24 @@ void ProductGenerator::store_sums() {
   const bool rows = l_.stores_rows;
   const uint32_t strips = rows ? matrices_across() : matrices_down();
   const uint32_t length = rows ? matrices_down() : matrices_across();
-  const Bits strip_start = subgroup_ * uint64_t{l_.strip_units};
+  const Bits strip_start = subgroup_ * uint64_t{l_.sums() * l_.strip_units};
   for (uint32_t s = 0; s < strips; ++s) {
     barrier();  // what was there has been read
     for (uint32_t k = 0; k < length; ++k) {
       const uint32_t i = rows ? k : s, j = rows ? s : k;
       const uint32_t along = k * (rows ? l_.shape.rows : l_.shape.columns);
-      const spv::Id sum = b_.createLoad(sums_[i * matrices_across() + j], spv::NoPrecision);
-      m_.raw_op(kOpCooperativeMatrixStore, 0,
-                {{shared_unit(strip_start + uint64_t{along / l_.unit_words})},
-                 {sum},
-                 {m_.uint_constant(32, rows ? kColumnMajor : kRowMajor)},
-                 {m_.uint_constant(32, l_.strip_pitch)},
-                 Module::literal(kShared)});
+      for (const bool is_rest : {false, true}) {
+        if (is_rest && rests_.empty()) continue;
+        const spv::Id sum =
+            b_.createLoad((is_rest ? rests_ : sums_)[i * matrices_across() + j], spv::NoPrecision);
+        const uint64_t at = along / l_.unit_words + (is_rest ? l_.strip_units : 0);
+        m_.raw_op(kOpCooperativeMatrixStore, 0,
+                  {{shared_unit(strip_start + at)},
+                   {sum},
+                   {m_.uint_constant(32, rows ? kColumnMajor : kRowMajor)},
+                   {m_.uint_constant(32, l_.strip_pitch)},
+                   Module::literal(kShared)});
+      }
     }
     barrier();
     store_strip(s);
@@ -602,11 +650,15 @@ void ProductGenerator::emit_tile(Bits group) {
     sums_.push_back(b_.createVariable(spv::NoPrecision, spv::StorageClassFunction,
                                       matrix_type(kAccumulator), "sums"));
     b_.createStore(no_sums, sums_.back());
+    if (l_.sums() == 1) continue;
+    rests_.push_back(b_.createVariable(spv::NoPrecision, spv::StorageClassFunction,
+                                       matrix_type(kAccumulator), "rests"));
+    b_.createStore(no_sums, rests_.back());
   }
 
   const uint64_t depth = l_.tile.depth;
   const auto blocks = static_cast<uint64_t>((l_.depth_count + l_.tile.depth - 1) / l_.tile.depth);
-  const uint64_t stage_units = l_.lhs.units() + l_.rhs.units();
+  const uint64_t stage_units = uint64_t{l_.pieces()} * l_.piece_units();
   store_all(load_all(zero()), zero());
   barrier();
   Bits stage = zero();
@@ -626,7 +678,7 @@ void ProductGenerator::emit_tile(Bits group) {
     b_.createLoopMerge(&merge, &next, spv::LoopControlDontUnrollMask, {});
     b_.createConditionalBranch(goes_on.id, &body, &merge);
     b_.setBuildPoint(&body);
-    const std::vector<spv::Id> units = load_all(block * depth);
+    const std::vector<Units> units = load_all(block * depth);
     const bool is_double = l_.tile.stages == 2;
     const Bits place = is_double ? (block & 1) * stage_units : zero();
     multiply(is_double ? number(stage_units) - place : zero());
@@ -653,7 +705,7 @@ Shader ProductGenerator::run() {
   const Flag has_work = group < static_cast<uint64_t>(l_.group_count());
   spv::Builder::If outer(has_work.id, spv::SelectionControlMaskNone, b_);
   const spv::Id table = entry_.table();
-  const auto operand_bytes = static_cast<uint32_t>(dtype_bytes(l_.shape.operands));
+  const auto operand_bytes = static_cast<uint32_t>(dtype_bytes(c_.lhs_dtype));
   const auto out_bytes = static_cast<uint32_t>(dtype_bytes(c_.out_dtype));
   const std::pair<Buffer*, Element> uses[] = {
       {&lhs_, l_.lhs.is_vector ? Element{4, l_.unit_words} : Element{operand_bytes, 1}},
@@ -687,10 +739,14 @@ Result<Shader> generate_product(const kernel::Contraction& contraction, const Ta
                          codegen::matrix_layout(contraction, target));
   Shader shader = codegen::ProductGenerator(layout, target).run();
   const MatrixTile& t = layout.tile;
-  shader.implementations = {
-      {fmt::format("matrices {} x {} x {}, tile {} x {} x {}", layout.shape.rows,
-                   layout.shape.columns, layout.shape.depth, t.rows, t.columns, t.depth),
-       ""}};
+  std::string how =
+      fmt::format("matrices {} x {} x {}, tile {} x {} x {}", layout.shape.rows,
+                  layout.shape.columns, layout.shape.depth, t.rows, t.columns, t.depth);
+  const kernel::Pieces& pieces = contraction.pieces;
+  if (pieces.products > 1) {
+    how += fmt::format(", {} products of {}", pieces.products, dtype_name(pieces.type));
+  }
+  shader.implementations = {{std::move(how), ""}};
   return shader;
 }
 

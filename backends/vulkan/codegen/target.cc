@@ -140,6 +140,11 @@ const MatrixShape* matrix_shape(const Target& target, DType operands) {
   return nullptr;
 }
 
+bool has_pieces(const Target& target, DType type) {
+  const MatrixShape* shape = is_float(type) ? matrix_shape(target, type) : nullptr;
+  return shape != nullptr && !codegen::matrix_tiles(*shape, target, {type, 9}).empty();
+}
+
 int64_t team_points(const Target& t) {
   constexpr uint32_t kMost = 256;
   // Two arrays of each type of values.

@@ -130,6 +130,8 @@ Target make_target(const DeviceSnapshot& snapshot);
 
 // The shape for operands of this type; null: there is none.
 const MatrixShape* matrix_shape(const Target& target, DType operands);
+// Whether products of f32 can be formed of pieces of this type (kernel::Pieces), however many.
+bool has_pieces(const Target& target, DType type);
 
 // Points of a team (kernel::Exchange) that a workgroup of any device like this one has room for; 1:
 // none.

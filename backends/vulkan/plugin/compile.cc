@@ -170,6 +170,7 @@ Result<std::shared_ptr<const plan::LaunchPlan>> plan_program(const pjrt::Compile
   if (!target.is_cpu || request.options.plan.small_limits) {
     for (const MatrixShape& shape : target.matrix_shapes) {
       traits.matrix_types.push_back(shape.operands);
+      if (has_pieces(target, shape.operands)) traits.piece_types.push_back(shape.operands);
     }
   }
   for (const MatrixShape& shape : target.matrix_shapes) {

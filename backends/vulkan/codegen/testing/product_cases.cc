@@ -167,6 +167,14 @@ std::vector<ProductCase> product_cases(DType operands) {
   return cases;
 }
 
+Contraction by_pieces(Contraction contraction, const kernel::Pieces& pieces) {
+  contraction.lhs_dtype = contraction.rhs_dtype = DType::kF32;
+  contraction.algorithm.pieces = pieces.type;
+  contraction.algorithm.products = pieces.products;
+  contraction.pieces = pieces;
+  return contraction;
+}
+
 Contraction random_product(DType operands, uint64_t seed) {
   std::mt19937_64 random(seed);
   const auto pick = [&](uint64_t n) { return static_cast<int64_t>(random() % n); };
@@ -193,21 +201,26 @@ Contraction random_product(DType operands, uint64_t seed) {
 
 ProductData product_data(const Contraction& c, uint64_t seed, bool is_exact) {
   std::mt19937_64 random(seed);
-  const auto fill = [&](DType dtype, int64_t elements) {
+  // Numbers of one piece at most on the right.
+  const uint64_t most_left = c.pieces.products > 1 ? 4095 : 4, most_right = 4;
+  const auto fill = [&](DType dtype, int64_t elements, uint64_t most) {
     const auto bytes = static_cast<size_t>(dtype_bytes(dtype));
     std::vector<std::byte> memory(static_cast<size_t>(elements) * bytes);
     for (size_t i = 0; i < memory.size(); i += bytes) {
       uint64_t bits = random();
       if (is_float(dtype)) {
-        const double value = is_exact ? static_cast<double>(bits % 9) - 4
-                                      : static_cast<double>(bits % 20001) / 10000 - 1;
+        const double value =
+            is_exact ? static_cast<double>(bits % (2 * most + 1)) - static_cast<double>(most)
+                     : static_cast<double>(bits % 20001) / 10000 - 1;
         bits = float_to_bits(dtype, value);
       }
       std::memcpy(&memory[i], &bits, bytes);
     }
     return memory;
   };
-  ProductData data{fill(c.lhs_dtype, c.lhs_elements), fill(c.rhs_dtype, c.rhs_elements), {}};
+  ProductData data{fill(c.lhs_dtype, c.lhs_elements, most_left),
+                   fill(c.rhs_dtype, c.rhs_elements, most_right),
+                   {}};
   data.out.assign(static_cast<size_t>(c.out_elements * dtype_bytes(c.out_dtype)), std::byte{0x5a});
   return data;
 }

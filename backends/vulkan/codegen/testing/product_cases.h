@@ -21,6 +21,8 @@ struct ProductCase {
 // that are transposed, slices, reversals, broadcasts, and convolutions with padding, strides and
 // dilations; of sizes from 1 on, multiples of units of memory and not.
 std::vector<ProductCase> product_cases(DType operands);
+// The same of f32 operands, by pieces.
+kernel::Contraction by_pieces(kernel::Contraction contraction, const kernel::Pieces& pieces);
 // One of random sizes and strides.
 kernel::Contraction random_product(DType operands, uint64_t seed);
 
