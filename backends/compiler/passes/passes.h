@@ -103,8 +103,10 @@ struct WideConcatenateLimits {
 Status write_wide_concatenates(ir::Module& module, const WideConcatenateLimits& limits);
 
 // Scatters into one window at constant indices that lie inside become a select of the operand and
-// the padded update, or a dynamic_update_slice where the window is small. Folds the small integer
-// constants that such indices are made of. Dead operations stay: clean_up removes them.
+// the padded update, or a dynamic_update_slice where the window is small; those at other indices
+// become a dynamic_update_slice where the window is little of a large array that is only passed on,
+// as from one iteration of a loop to the next. Folds the small integer constants that such indices
+// are made of. Dead operations stay: clean_up removes them.
 void rewrite_static_windows(ir::Module& module);
 
 // cholesky and triangular_solve become loops over columns or rows of blocks, with contractions

@@ -492,6 +492,59 @@ func.func @main(%x: tensor<1x4x4x7xf32>, %k: tensor<3x3x7x2xf32>) -> tensor<1x2x
             (Names{"tensor<3x3x2x6xf32>", "tensor<3x3x1x2xf32>"}));
 }
 
+// ---- rewrite_static_windows
+
+// A scatter of one window of [count,6] at (%i[0], 0) of a large array, and what follows it.
+ModulePtr scatter_of(int64_t rows, int64_t count, const std::string& reducer,
+                     const std::string& after = "", const std::string& result = "a") {
+  const std::string type = "tensor<" + std::to_string(rows) + "x6xf32>";
+  const std::string update = "tensor<" + std::to_string(count) + "x6xf32>";
+  return read("func.func @main(%x: " + type + ", %i: tensor<1xi32>, %u: " + update + ") -> " +
+              type + R"( {
+  %a = "stablehlo.scatter"(%x, %i, %u) <{scatter_dimension_numbers = #stablehlo.scatter<
+      update_window_dims = [0, 1], scatter_dims_to_operand_dims = [0]>}> ({
+    ^bb0(%l: tensor<f32>, %r: tensor<f32>):
+      )" + reducer +
+              R"(
+  }) : ()" + type +
+              ", tensor<1xi32>, " + update + ") -> " + type + "\n" + after + "  return %" + result +
+              " : " + type + "\n}\n");
+}
+
+TEST(RewriteStaticWindows, AMovingWindowOfALargeArrayIsWrittenInPlace) {
+  const std::string set = "stablehlo.return %r : tensor<f32>";
+  const std::string add =
+      "%s = stablehlo.add %l, %r : tensor<f32>\n stablehlo.return %s : "
+      "tensor<f32>";
+  for (const std::string& reducer : {set, add}) {
+    const ModulePtr module = scatter_of(20'000, 2, reducer);
+    rewrite_static_windows(*module);
+    expect_valid(*module);
+    clean_up(*module);
+    const Names names = operations(*module);
+    EXPECT_EQ(std::ranges::count(names, "scatter"), 0);
+    EXPECT_EQ(names.back(), "dynamic_update_slice");
+    EXPECT_EQ(std::ranges::count(names, "dynamic_slice"), 1);
+    EXPECT_EQ(std::ranges::count(names, "add"), reducer == add ? 1 : 0);
+  }
+}
+
+TEST(RewriteStaticWindows, AMovingWindowOfFewElementsOrAmongArithmeticStays) {
+  const std::string set = "stablehlo.return %r : tensor<f32>";
+  const std::string negated = "  %n = stablehlo.negate %a : tensor<20000x6xf32>\n";
+  const std::string apply =
+      "%s = stablehlo.sine %l : tensor<f32>\n stablehlo.return %s : "
+      "tensor<f32>";
+  for (const ModulePtr& module :
+       {scatter_of(4, 2, set), scatter_of(20'000, 1'000, set),
+        scatter_of(20'000, 2, set, negated, "n"), scatter_of(20'000, 2, apply)}) {
+    rewrite_static_windows(*module);
+    expect_valid(*module);
+    const Names names = operations(*module);
+    EXPECT_EQ(std::ranges::count(names, "scatter"), 1);
+  }
+}
+
 TEST(Expand, DotIsDotGeneral) {
   for (const std::string left : {"5", "4x5"}) {
     const std::string out = left == "5" ? "tensor<6xf32>" : "tensor<4x6xf32>";

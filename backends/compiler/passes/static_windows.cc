@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Scatters into one window that the program fixes, as `x.at[1:-1].add(y)` makes them, become
-// arithmetic on all points: they then fuse like it. Small integer constants are folded on the way,
-// since that is how such indices are written.
+// Scatters into one window. Where the program fixes it, as `x.at[1:-1].add(y)` does, they become
+// arithmetic on all points and then fuse like it; small integer constants are folded on the way,
+// since that is how such indices are written. Where the window is found when the program runs, as
+// in `x.at[i].set(y)`, and is little of an array, it is read, changed and written in place: the
+// time of a loop over such updates does not grow with the array.
 #include <algorithm>
 #include <cstring>
 #include <limits>
 #include <optional>
 
 #include "backends/compiler/passes/passes.h"
+#include "runtime/program/builder/graph_builder.h"
 #include "runtime/program/ir/op_attributes.h"
 
 namespace hekla::passes {
@@ -19,6 +22,10 @@ using ir::OpCode;
 constexpr int64_t kMostElements = 64;
 // A window of less than this part of the array is written in place, or a copy, instead.
 constexpr int64_t kSmallWindow = 4;
+// Elements of an array from which on looking at all of them takes longer than one kernel more.
+constexpr int64_t kLeastUpdated = 1 << 16;
+// A window of at most this part of the array is written in place when it is found at run time.
+constexpr int64_t kLittleWindow = 64;
 
 class Rewriter {
  public:
@@ -99,21 +106,25 @@ class Rewriter {
     Dims start, size;
   };
 
-  static std::optional<Window> window_of(const ir::Operation& op) {
-    const auto* n = op.attribute("scatter_dimension_numbers").get<ir::ScatterDimensionNumbers>();
-    const ir::DenseValue* indices = ir::constant_value(*op.operand(1));
-    if (n == nullptr || indices == nullptr || !n->input_batching_dims.empty()) return std::nullopt;
+  static const ir::ScatterDimensionNumbers* numbers_of(const ir::Operation& op) {
+    return op.attribute("scatter_dimension_numbers").get<ir::ScatterDimensionNumbers>();
+  }
+
+  // The size of the only window; nullopt: none, or several.
+  static std::optional<Window> only_window_of(const ir::Operation& op) {
+    const ir::ScatterDimensionNumbers* n = numbers_of(op);
+    if (n == nullptr || !n->input_batching_dims.empty()) return std::nullopt;
     const Dims& shape = op.operand(0)->type().dims();
     const Dims& update = op.operand(2)->type().dims();
-    const Result<HostArray> numbers = indices->expand();
+    const ir::Type& indices = op.operand(1)->type();
     int64_t vectors = 1;
-    const Dims& index_dims = op.operand(1)->type().dims();
-    for (size_t d = 0; d < index_dims.size(); ++d) {
-      if (static_cast<int64_t>(d) != n->index_vector_dim) vectors *= index_dims[d];
+    for (size_t d = 0; d < indices.dims().size(); ++d) {
+      if (static_cast<int64_t>(d) != n->index_vector_dim) vectors *= indices.dims()[d];
     }
-    if (vectors != 1 || !numbers.ok() || !is_integer(numbers->dtype()) ||
-        numbers->size() != static_cast<int64_t>(n->scatter_dims_to_operand_dims.size())) {
-      return std::nullopt;  // none, or several
+    if (vectors != 1 || !is_integer(indices.dtype()) ||
+        element_count(indices.dims()) !=
+            static_cast<int64_t>(n->scatter_dims_to_operand_dims.size())) {
+      return std::nullopt;
     }
     Window window{Dims(shape.size(), 0), Dims(shape.size(), 1)};
     size_t next = 0;
@@ -124,6 +135,22 @@ class Rewriter {
       }
       window.size[d] = update[static_cast<size_t>(n->update_window_dims[next++])];
     }
+    // Indices without components may still come many times, all for the same window.
+    if (element_count(update) != element_count(window.size) || element_count(update) == 0) {
+      return std::nullopt;
+    }
+    return window;
+  }
+
+  static std::optional<Window> window_of(const ir::Operation& op) {
+    std::optional<Window> only = only_window_of(op);
+    const ir::DenseValue* indices = ir::constant_value(*op.operand(1));
+    if (!only || indices == nullptr) return std::nullopt;
+    const Result<HostArray> numbers = indices->expand();
+    if (!numbers.ok()) return std::nullopt;
+    const ir::ScatterDimensionNumbers* n = numbers_of(op);
+    const Dims& shape = op.operand(0)->type().dims();
+    Window& window = *only;
     const auto width = static_cast<size_t>(dtype_bytes(numbers->dtype()));
     for (size_t i = 0; i < n->scatter_dims_to_operand_dims.size(); ++i) {
       uint64_t bits = 0;
@@ -137,6 +164,75 @@ class Rewriter {
       if (window.start[d] + window.size[d] > shape[d]) return std::nullopt;  // nothing is written
     }
     return window;
+  }
+
+  // Whether nobody computes with all elements of it, with which the scatter would share a kernel.
+  static bool is_only_passed_on(const ir::Value& value) {
+    return std::ranges::all_of(value.users(), [&](const ir::Operation* user) {
+      switch (user->code()) {
+        case OpCode::kReturn:
+        case OpCode::kFuncReturn:
+        case OpCode::kWhile:
+        case OpCode::kDynamicSlice:
+        case OpCode::kSlice:
+          return true;
+        case OpCode::kDynamicUpdateSlice:
+        case OpCode::kScatter:
+        case OpCode::kGather:
+          return user->operand(0) == &value;
+        default:
+          return false;
+      }
+    });
+  }
+
+  // A window that is found at run time: what is there is read, changed and written back, so that
+  // nothing changes where the window is not inside. Null: it stays.
+  ir::Value* rewrite_moving_window(ir::Operation& op, const ir::Operation* reducer) {
+    const std::optional<Window> window = only_window_of(op);
+    if (!window || ir::constant_value(*op.operand(1)) != nullptr) return nullptr;
+    ir::Value* operand = op.operand(0);
+    const Dims& shape = operand->type().dims();
+    const int64_t points = element_count(shape);
+    if (points < kLeastUpdated || points > std::numeric_limits<int32_t>::max() ||
+        element_count(window->size) > points / kLittleWindow || !is_only_passed_on(*op.result())) {
+      return nullptr;
+    }
+    ir::GraphBuilder g(block_, &op, op.location());
+    ir::Value* indices = op.operand(1);
+    const DType given = indices->type().dtype();
+    // Narrow ones do not hold all places; of unsigned wide ones large numbers would be negative.
+    const bool is_narrow = dtype_bytes(given) < 4;
+    if (!is_narrow && given != DType::kI32 && given != DType::kI64) return nullptr;
+    const DType dtype = is_narrow ? DType::kI32 : given;
+    const auto& places = numbers_of(op)->scatter_dims_to_operand_dims;
+    const auto count = static_cast<int64_t>(places.size());
+    indices = g.reshape(g.convert(indices, dtype), {count});
+    ir::GraphBuilder::Values starts(shape.size(), nullptr);
+    ir::Value* is_inside = nullptr;
+    for (int64_t i = 0; i < count; ++i) {
+      const auto d = static_cast<size_t>(places[static_cast<size_t>(i)]);
+      starts[d] = g.reshape(g.slice(indices, {i}, {i + 1}), {});
+      ir::Value* last = g.integer_constant(dtype, {}, shape[d] - window->size[d]);
+      ir::Value* here = g.bit_and(g.compare("GE", starts[d], g.integer_constant(dtype, {}, 0)),
+                                  g.compare("LE", starts[d], last));
+      is_inside = is_inside == nullptr ? here : g.bit_and(is_inside, here);
+    }
+    if (is_inside == nullptr) return nullptr;
+    for (ir::Value*& start : starts) {
+      if (start == nullptr) start = g.integer_constant(dtype, {}, 0);
+    }
+    ir::Value* before = g.dynamic_slice(operand, starts, window->size);
+    ir::Value* update = g.reshape(op.operand(2), window->size);
+    if (reducer != nullptr) {
+      const bool forward = reducer->operand(0)->index() == 0;
+      update = g.make(reducer->code(),
+                      forward ? std::vector{before, update} : std::vector{update, before},
+                      reducer->attributes());
+    }
+    ir::Value* inside = g.broadcast(is_inside, window->size, {});
+    ir::Value* result = g.dynamic_update_slice(operand, g.select(inside, update, before), starts);
+    return g.status().ok() ? result : nullptr;
   }
 
   // What the reducer does with the element and the update: null when it takes the update. nullopt:
@@ -176,7 +272,7 @@ class Rewriter {
   }
 
   // Null: it stays.
-  ir::Value* rewrite_scatter(const ir::Operation& op) {
+  ir::Value* rewrite_scatter(ir::Operation& op) {
     if (op.result_count() != 1 || op.operand_count() != 3) return nullptr;
     for (const ir::Value* operand : op.operands()) {
       if (!operand->type().is_static_tensor() || operand->type().quantization() != nullptr) {
@@ -189,11 +285,10 @@ class Rewriter {
     if (op.operand(2)->type().dtype() != dtype || !(op.result()->type() == type)) return nullptr;
     const std::optional<Window> window = window_of(op);
     const std::optional<const ir::Operation*> reducer = reducer_of(op);
-    if (!window || !reducer || element_count(window->size) == 0) return nullptr;
+    if (!reducer) return nullptr;
+    if (!window) return rewrite_moving_window(op, *reducer);
     const ir::Type window_type = ir::Type::tensor(dtype, window->size);
     ir::Value* update = op.operand(2);
-    // Indices without components may still come many times, all for the same window.
-    if (element_count(update->type().dims()) != element_count(window->size)) return nullptr;
     const int64_t points = element_count(type.dims());
     if (points > std::numeric_limits<int32_t>::max()) return nullptr;  // starts are i32
     if (!(update->type() == window_type)) {

@@ -30,6 +30,9 @@ constexpr double kOftenRepeatedCost = 0.6;
 constexpr double kOften = 8;
 // Elements of a transposition beyond which its lines do not stay in the cache of a core.
 constexpr int64_t kLeastTranspose = 1 << 16;
+// Elements of an array whose copy takes longer than a kernel more, and which part of it is little.
+constexpr int64_t kLeastUpdated = 1 << 16;
+constexpr int64_t kLittle = 64;
 constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
 
 // A reshape that cuts a slice for a product into parts (split_contractions.cc), with which it is
@@ -764,7 +767,24 @@ bool Fusion::is_of_indices(const ir::Operation& op) const {
   return true;
 }
 
+bool Fusion::is_of_updated(const ir::Operation& op) const {
+  if (op.code() != OpCode::kDynamicSlice && op.code() != OpCode::kSlice &&
+      op.code() != OpCode::kGather) {
+    return false;
+  }
+  const ir::Value& from = *op.operand(0);
+  const int64_t elements = element_count(from.type().dims());
+  if (elements < kLeastUpdated || element_count(op.result()->type().dims()) > elements / kLittle) {
+    return false;
+  }
+  return std::ranges::any_of(from.users(), [&](const ir::Operation* user) {
+    return user->code() == OpCode::kDynamicUpdateSlice && user->operand(0) == &from &&
+           user->block() == &block_;
+  });
+}
+
 bool Fusion::try_inline(const ir::Operation& op) {
+  if (is_of_updated(op)) return false;
   const ir::Value& value = *op.result();
   const Role role = roles_.at(&op);
   const double cost = cost_of(op, role);

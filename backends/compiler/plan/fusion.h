@@ -86,6 +86,9 @@ class Fusion {
   bool try_inline(const ir::Operation& op);
   // Whether a few operations make it of indices and constants of one element.
   bool is_of_indices(const ir::Operation& op) const;
+  // Whether it reads a little of a large array that an operation of the block then writes a window
+  // of: stored, so that the window is written in place, not into a copy beside what is still read.
+  bool is_of_updated(const ir::Operation& op) const;
   // Whether `user` needs no place for its operand `value`: it is a contraction that looks through
   // it, or is itself only looked through.
   bool looks_through(const ir::Operation& user, const ir::Value& value) const;

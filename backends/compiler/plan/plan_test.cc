@@ -430,6 +430,37 @@ TEST(Memory, ALoopUpdatesWhatItCarriesInPlace) {
   EXPECT_EQ(step.operands[0].space, Space::kOutput);
 }
 
+// What an update of a little of a large array reads of it is stored first, so that the update is
+// written in place and not into a copy.
+TEST(Memory, ALoopUpdatesALittleOfALargeArrayInPlace) {
+  const std::string body = R"(
+  %zero = stablehlo.constant dense<0> : tensor<i32>
+  %one = stablehlo.constant dense<1> : tensor<i32>
+  %n = stablehlo.constant dense<10> : tensor<i32>
+  %r:2 = stablehlo.while(%i = %zero, %c = %x) : tensor<i32>, tensor<100000xf32>
+    cond {
+      %p = stablehlo.compare LT, %i, %n : (tensor<i32>, tensor<i32>) -> tensor<i1>
+      stablehlo.return %p : tensor<i1>
+    } do {
+      %j = stablehlo.add %i, %one : tensor<i32>
+      %e = stablehlo.dynamic_slice %c, %j, sizes = [1] : (tensor<100000xf32>, tensor<i32>) -> tensor<1xf32>
+      %d = stablehlo.add %e, %e : tensor<1xf32>
+      %t = stablehlo.dynamic_update_slice %c, %d, %i : (tensor<100000xf32>, tensor<1xf32>, tensor<i32>) -> tensor<100000xf32>
+      stablehlo.return %j, %t : tensor<i32>, tensor<100000xf32>
+    }
+)";
+  const LaunchPlan plan =
+      plan_of(function("%x: tensor<100000xf32>", body, "%r#1", "tensor<100000xf32>"), {},
+              with_loops_as_steps());
+  int copies = 0;
+  for_each_step(plan.steps, [&](const Step& step) {
+    const auto* copy = std::get_if<CopyStep>(&step.what);
+    if (copy != nullptr && copy->to.bytes >= 100'000) ++copies;
+  });
+  EXPECT_EQ(copies, 1) << to_string(plan);  // of the argument
+  EXPECT_LT(plan.arena_bytes(), 100'000) << to_string(plan);
+}
+
 // Nobody sees the product that each iteration takes of the one before: it takes no step, though
 // only the host could compute it.
 TEST(Plan, ACarriedValueWithoutUsersTakesNoStep) {

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Little updates of arrays that are large and small, one after the other in loops, against jaxlib's CPU.
+
+Devices write into large arrays in place, where nobody needs what was there; what an update reads of the array
+may lie where it writes, before or behind it, and its place may be outside."""
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+from compare import check_same, x64
+
+SIZES = (100, 65_535, 65_536, 200_003)
+DTYPES = ('float32', 'bfloat16', 'int8', 'bool', 'complex64')
+
+
+def array(size, dtype='float32'):
+    return jnp.asarray(np.random.default_rng(size).integers(-9, 9, size)).astype(dtype)
+
+
+def places(size):
+    """Inside, at both ends, negative, outside."""
+    return jnp.array([0, 1, size // 2, size - 1, size, -1, -size, -size - 1, 2**31 - 1, -2**31, 7, 7, 63])
+
+
+def loop(step):
+    """step(array, place, iteration), an iteration for each place."""
+    return lambda x, at: lax.fori_loop(0, at.size, lambda i, x: step(x, at[i], i), x)
+
+
+STEPS = {
+    'set': lambda x, at, i: x.at[at].set(jnp.asarray(i).astype(x.dtype)),
+    'add': lambda x, at, i: x.at[at].add(jnp.asarray(i).astype(x.dtype)),
+    'add what is elsewhere': lambda x, at, i: x.at[at].add(x[i * 7]),
+    'take from behind': lambda x, at, i: x.at[at].set(x[at + 1]),
+    'swap': lambda x, at, i: x.at[at].set(x[i]).at[i].set(x[at]),
+    'read what was written': lambda x, at, i: x.at[at].set(x.at[i].set(x[at])[at - 1]),
+    'window': lambda x, at, i: lax.dynamic_update_slice(x, lax.dynamic_slice(x, (i,), (40,)), (at,)),
+    'overlapping window': lambda x, at, i: lax.dynamic_update_slice(
+        x, lax.dynamic_slice(x, (at,), (40,))[::-1], (at + 3,)),
+    'branch': lambda x, at, i: lax.cond(i % 2 == 0, lambda x: x.at[at].set(x[i]), lambda x: x, x),
+}
+
+
+@pytest.mark.parametrize('dtype', DTYPES)
+@pytest.mark.parametrize('name', STEPS)
+def test_dtypes(device, cpu, name, dtype):
+    if dtype == 'bool' and 'add' in name:
+        pytest.skip('no sums of bool')
+    check_same(device, cpu, loop(STEPS[name]), [array(70_001, dtype), places(70_001)])
+
+
+@pytest.mark.sizes
+@pytest.mark.parametrize('size', SIZES)
+@pytest.mark.parametrize('name', STEPS)
+def test_sizes(device, cpu, name, size):
+    check_same(device, cpu, loop(STEPS[name]), [array(size), places(size)])
+
+
+@pytest.mark.parametrize('mode', ('drop', 'clip', 'fill'))
+@pytest.mark.parametrize('reducer', ('set', 'add', 'multiply', 'min', 'max', 'subtract'))
+def test_modes(device, cpu, reducer, mode):
+    def step(x, at, i):
+        return getattr(x.at[at], reducer)(x[at + 5] + 1, mode=mode)
+    check_same(device, cpu, loop(step), [array(70_001), places(70_001)])
+
+
+@pytest.mark.parametrize('shape', ((300, 300), (2, 50_000), (41, 43, 47)))
+def test_rows_and_columns(device, cpu, shape):
+    def step(x, at, i):
+        x = x.at[at].set(x[i] + 1).at[..., at].add(x[..., i])
+        x = x.at[(at,) + (i,) * (x.ndim - 1)].set(-3)
+        return x.at[1, at].multiply(2).at[(at % 40).astype(jnp.int16), i].add(1)
+    x = array(int(np.prod(shape))).reshape(shape)
+    check_same(device, cpu, loop(step), [x, places(shape[0])])
+
+
+def test_wide_places(device, cpu):
+    """Numbers of 64 bits whose low half is inside."""
+    with x64():
+        at = jnp.array([3, 2**32 + 5, -2**32 + 7, -2**63, 2**63 - 1, 70_000, -1, 70_001], jnp.int64)
+        check_same(device, cpu, loop(STEPS['add what is elsewhere']), [array(70_001), at])
+
+
+def test_what_is_needed_later_stays(device, cpu):
+    def function(x, at):
+        y = loop(STEPS['swap'])(x, at)
+        z = y.at[at[2]].set(5)
+        return y, z, x + z, z.at[at[3]].add(y[3]), lax.scan(lambda c, i: (c.at[i].set(c[i - 1]), c[i]), y, at)
+    check_same(device, cpu, function, [array(70_001), places(70_001)])
