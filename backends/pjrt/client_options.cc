@@ -187,10 +187,10 @@ OptionTable compiler_option_table(CompilerSwitches& switches) {
              "what a team of hekla_attention=matrix has: subgroups, keys at once and elements of "
              "each row of the result, as 4x32x64; one that does not fit the device is refused");
   table.text(
-      "hekla_matrix_pieces", "", switches.matrix_pieces, {"true", "f16", "false"}, "where it pays",
+      "hekla_matrix_pieces", "", switches.matrix_pieces, {"true", "all", "f16", "false"}, "false",
       "matrix products and convolutions of f32 whose precision or algorithm allows it go by "
-      "matrix units of bf16, in pieces; f16: by those of f16, which has not f32's range, for "
-      "tests; other bits");
+      "matrix units of bf16, in pieces; true: where four products are enough; all: also six and "
+      "nine; f16: all by those of f16, which has not f32's range, for tests; other bits");
   table.flag("hekla_overlap_collectives", "", plan.overlap_collectives, "true",
              "kernels run while collectives wait for other devices");
   table.flag(
@@ -274,7 +274,8 @@ Result<CompilerOptions> read_compiler_options(const Options& given) {
                                                       : plan::FusedAttention::kNone;
   }
   if (!switches.matrix_pieces.empty()) {
-    plan.matrix_pieces = switches.matrix_pieces == "true"  ? plan::MatrixPieces::kAlways
+    plan.matrix_pieces = switches.matrix_pieces == "true"  ? plan::MatrixPieces::kWherePays
+                         : switches.matrix_pieces == "all" ? plan::MatrixPieces::kAlways
                          : switches.matrix_pieces == "f16" ? plan::MatrixPieces::kF16
                                                            : plan::MatrixPieces::kNone;
   }

@@ -58,7 +58,7 @@ struct Settings {
   bool all_drawn = false;
   bool partitions = false;
   bool small_limits = false;
-  std::string matrix_pieces;
+  std::string matrix_pieces = "false";
   bool show_schedules = false;
   bool require_schedules = false;
   std::string out_folder;
@@ -120,7 +120,7 @@ class Run {
       CheckOptions options;
       options.schedule_seed = seed;
       options.small_limits = settings_.small_limits || seed % 3 == 0;
-      options.matrix_pieces = matrix_pieces(seed % 2 == 0 ? "true" : "false");
+      options.matrix_pieces = settings_.matrix_pieces;
       if (seed % 4 > 0) options.tree_reductions = seed % 4 != 3;
       if (settings_.all_drawn) options.schedule_seed |= 1;
       options.recompute_parts = seed % 5 > 0;
@@ -142,9 +142,6 @@ class Run {
   }
 
  private:
-  std::string matrix_pieces(const char* drawn) const {
-    return settings_.matrix_pieces.empty() ? drawn : settings_.matrix_pieces;
-  }
   GenerateOptions sizes_of(uint64_t seed) const {
     GenerateOptions options = mixed_sizes(seed);
     options.loops = settings_.generate.loops;
@@ -186,7 +183,7 @@ class Run {
       count(*program->module, counts_);
       CheckOptions options;
       options.small_limits = settings_.small_limits;
-      options.matrix_pieces = matrix_pieces("false");
+      options.matrix_pieces = settings_.matrix_pieces;
       check_program(*program, file, options);
     }
     return finish();
@@ -329,9 +326,9 @@ int main(int argc, char** argv) {
   app.add_flag("--small-limits", settings.small_limits,
                "Small arrays go the ways of large ones in all programs, not in a third of them");
   app.add_option("--matrix-pieces", settings.matrix_pieces,
-                 "hekla_matrix_pieces of all programs; unset: true for a half of those that are "
-                 "drawn, else false")
-      ->check(CLI::IsMember({"true", "f16", "false"}));
+                 "hekla_matrix_pieces of all programs, for devices with such units")
+      ->check(CLI::IsMember({"true", "all", "f16", "false"}))
+      ->capture_default_str();
   app.add_flag("--partitions", settings.partitions,
                "Cut the programs by random shardings over meshes of 1 to 8 logical devices");
   app.add_flag("--schedules", settings.show_schedules,

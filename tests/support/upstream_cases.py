@@ -49,8 +49,11 @@ def clone(repository, tag, checkout, folders):
     print(f'cloning {repository} at {tag}', flush=True)
     checkout.parent.mkdir(parents=True, exist_ok=True)
     git = ['git', '-c', 'advice.detachedHead=false']
-    subprocess.run(git + ['clone', '--quiet', '--depth', '1', '--branch', tag, '--sparse', repository,
-                          str(checkout)], check=True)
+    cloned = subprocess.run(git + ['clone', '--quiet', '--depth', '1', '--branch', tag, '--sparse', repository,
+                                   str(checkout)], check=False)
+    if cloned.returncode:
+        raise SystemExit(f'{repository} cannot be cloned at {tag}: name another with --repository, or an existing '
+                         'checkout with --checkout')
     subprocess.run(git + ['-C', str(checkout), 'sparse-checkout', 'set', *folders], check=True)
 
 

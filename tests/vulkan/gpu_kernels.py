@@ -184,7 +184,7 @@ def programs() -> dict:
         "product_f32_transposed": _product(4096, "f32", "f32", right=1),
         "product_f32_odd": _product(1021, "f32", "f32"),
         "product_f32_512": _product(512, "f32", "f32"),
-        # In pieces on units of bf16, for hekla_matrix_pieces=true.
+        # In pieces on units of bf16, for hekla_matrix_pieces=all.
         "pieces_x3": _product(4096, "f32", "f32", words=", precision = [HIGH, HIGH]"),
         "pieces_x3_transposed": _product(4096, "f32", "f32", right=1, words=", precision = [HIGH, HIGH]"),
         "pieces_x3_odd": _product(1021, "f32", "f32", words=", precision = [HIGH, HIGH]"),

@@ -113,7 +113,7 @@ def compile_program(driver: str, file: pathlib.Path) -> tuple:
     if file.stem.startswith("attention_"):  # of gpu_kernels
         command += ["--option", "hekla_attention=matrix"]
     if file.stem.startswith("pieces_"):
-        command += ["--option", "hekla_matrix_pieces=true"]
+        command += ["--option", "hekla_matrix_pieces=all"]
     ran = subprocess.run(drivers.in_sid(command, {**drivers.absent_gpu(driver), **UNCACHED,
                                                   "HEKLA_CACHE_DIR": ""}),
                          capture_output=True, text=True, check=False)

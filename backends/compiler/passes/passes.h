@@ -107,7 +107,11 @@ Status write_wide_concatenates(ir::Module& module, const WideConcatenateLimits& 
 // become a dynamic_update_slice where the window is little of a large array that is only passed on,
 // as from one iteration of a loop to the next. Folds the small integer constants that such indices
 // are made of. Dead operations stay: clean_up removes them.
-void rewrite_static_windows(ir::Module& module);
+struct WindowLimits {
+  // Elements of an array from which on looking at all of them takes longer than one kernel more.
+  int64_t least_updated = 1 << 16;
+};
+void rewrite_static_windows(ir::Module& module, const WindowLimits& limits = {});
 
 // cholesky and triangular_solve become loops over columns or rows of blocks, with contractions
 // between the blocks; dot becomes dot_general, the custom call ApproxTopK an exact sort, mhlo.erf

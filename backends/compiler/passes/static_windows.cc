@@ -22,21 +22,19 @@ using ir::OpCode;
 constexpr int64_t kMostElements = 64;
 // A window of less than this part of the array is written in place, or a copy, instead.
 constexpr int64_t kSmallWindow = 4;
-// Elements of an array from which on looking at all of them takes longer than one kernel more.
-constexpr int64_t kLeastUpdated = 1 << 16;
 // A window of at most this part of the array is written in place when it is found at run time.
 constexpr int64_t kLittleWindow = 64;
 
 class Rewriter {
  public:
-  explicit Rewriter(ir::Block& block) : block_(block) {}
+  Rewriter(ir::Block& block, const WindowLimits& limits) : block_(block), limits_(limits) {}
 
   void run() {
     std::vector<ir::Operation*> order;
     for (const auto& op : block_.operations()) order.push_back(op.get());
     for (ir::Operation* op : order) {
       for (size_t i = 0; i < op->region_count(); ++i) {
-        for (const auto& inner : op->region(i).blocks()) Rewriter(*inner).run();
+        for (const auto& inner : op->region(i).blocks()) Rewriter(*inner, limits_).run();
       }
       ir::Value* instead = nullptr;
       if (op->code() == OpCode::kScatter) {
@@ -194,7 +192,7 @@ class Rewriter {
     ir::Value* operand = op.operand(0);
     const Dims& shape = operand->type().dims();
     const int64_t points = element_count(shape);
-    if (points < kLeastUpdated || points > std::numeric_limits<int32_t>::max() ||
+    if (points < limits_.least_updated || points > std::numeric_limits<int32_t>::max() ||
         element_count(window->size) > points / kLittleWindow || !is_only_passed_on(*op.result())) {
       return nullptr;
     }
@@ -324,13 +322,14 @@ class Rewriter {
   }
 
   ir::Block& block_;
+  const WindowLimits& limits_;
 };
 
 }  // namespace
 
-void rewrite_static_windows(ir::Module& module) {
+void rewrite_static_windows(ir::Module& module, const WindowLimits& limits) {
   for (const auto& function : module.functions) {
-    for (const auto& block : function->body().blocks()) Rewriter(*block).run();
+    for (const auto& block : function->body().blocks()) Rewriter(*block, limits).run();
   }
 }
 

@@ -31,7 +31,7 @@ constexpr double kOften = 8;
 // Elements of a transposition beyond which its lines do not stay in the cache of a core.
 constexpr int64_t kLeastTranspose = 1 << 16;
 // Elements of an array whose copy takes longer than a kernel more, and which part of it is little.
-constexpr int64_t kLeastUpdated = 1 << 16;
+constexpr int64_t kLeastUpdated = 1 << 16, kLeastUpdatedForTests = 64;
 constexpr int64_t kLittle = 64;
 constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
 
@@ -774,7 +774,8 @@ bool Fusion::is_of_updated(const ir::Operation& op) const {
   }
   const ir::Value& from = *op.operand(0);
   const int64_t elements = element_count(from.type().dims());
-  if (elements < kLeastUpdated || element_count(op.result()->type().dims()) > elements / kLittle) {
+  const int64_t least = lower_options_.small_limits ? kLeastUpdatedForTests : kLeastUpdated;
+  if (elements < least || element_count(op.result()->type().dims()) > elements / kLittle) {
     return false;
   }
   return std::ranges::any_of(from.users(), [&](const ir::Operation* user) {

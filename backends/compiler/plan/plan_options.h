@@ -34,7 +34,8 @@ enum class FusedAttention : uint8_t {
 };
 
 // Whether contractions of f32 whose algorithm allows it go by matrix units in pieces
-// (kernel::Pieces), which gives products and sums other bits.
+// (kernel::Pieces), which gives products and sums other bits. No device has run them on units of
+// bf16 yet, so none does unless it is asked.
 enum class MatrixPieces : uint8_t {
   kNone,
   kWherePays,  // four products at most
@@ -63,7 +64,7 @@ struct PlanOptions {
   struct AttentionTile {
     int64_t subgroups = 0, keys = 0, width = 0;
   } attention_tile;
-  MatrixPieces matrix_pieces = MatrixPieces::kWherePays;
+  MatrixPieces matrix_pieces = MatrixPieces::kNone;
   // Off: collectives stand where the program has them, and nothing runs beside them.
   bool overlap_collectives = true;
   // Collectives start in the order of the program: where other devices may run other programs.
