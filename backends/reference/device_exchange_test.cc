@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <functional>
+#include <latch>
 #include <thread>
 
 namespace hekla::reference {
@@ -247,8 +248,10 @@ TEST(DeviceExchange, WhoWaitsTooLongForADeviceThatRunsNamesIt) {
 TEST(DeviceExchange, AMessageIsWaitedForNoLongerThanAMeeting) {
   using std::chrono::milliseconds;
   DeviceExchange exchange({2, 1}, {.deadline = milliseconds(50)});
+  std::latch begun(2);
   const auto ends = run(exchange, [&](int64_t device) -> Status {
     exchange.begin(device);
+    begun.arrive_and_wait();
     if (device == 0) return exchange.receive(0, kA, {1, 0}, 1).status();
     while (exchange.status().ok()) std::this_thread::sleep_for(milliseconds(1));
     return exchange.status();

@@ -32,7 +32,8 @@ using Clock = std::chrono::steady_clock;
 // Where a crash or a hang happened; read by the signal handler.
 volatile uint64_t current_seed = 0;
 volatile int current_device = 0;
-constexpr unsigned kSecondsPerProgram = 120;
+// Where drivers compile on a busy machine half a minute becomes two.
+constexpr unsigned kSecondsPerProgram = 300;
 
 void say_where(int signal) {
   char text[160];
