@@ -341,7 +341,8 @@ def stage_mesa26(log, counter, quick):
     status |= validate_modules(log, counter)
     status |= attention_on_matrix_units(log, counter, env)
     # f32 in pieces, of f16, which this driver has: of one program whose numbers have its range.
-    products = "tests/random/regressions/products_by_pieces.mlir"
+    products = ROOT / "tests" / "vulkan" / "products_by_pieces.mlir"
+    drivers.copy_into_sid([], [products])
     code = run(drivers.in_sid(["build/tests/random_programs", "--devices", "vulkan", "--small-limits",
                                "--matrix-pieces", "f16", products], env), log)
     counter.passed += code == 0
