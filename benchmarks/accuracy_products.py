@@ -179,7 +179,8 @@ def table(rows, depths, names):
 def units_section(rows, depths):
     lines = [UNITS_HEADING, '', f'The same for {UNITS_SIDE} rows and columns on the matrix units of llvmpipe (Mesa 26, 8 x 8 x 8, f16 and i8), '
              'f32 by pieces', 'of f16 in place of bf16: a piece has 11 digits, not 8, so forms of three products are off by less than on a GPU, which '
-             'may leave out', '3 x 2^-16, 768 of these units ([numerics](numerics.md)). No GPU was measured. Written by', '', '```',
+             'may leave out', '3 x 2^-16, 768 of these units ([numerics](numerics.md)). Three to nine products differ by less than what '
+             'sums in f32 lose. No GPU was measured. Written by', '', '```',
              '.venv/jax-0.10.2/bin/python benchmarks/accuracy_products.py --units --write', '```', '']
     return '\n'.join([*lines, *table(rows, depths, ['units']), ''])
 
