@@ -76,6 +76,17 @@ def test_rows_and_columns(device, cpu, shape):
     check_same(device, cpu, loop(step), [x, places(shape[0])])
 
 
+@pytest.mark.parametrize('shape, part', (((171,), (138,)), ((4, 30), (2, 30)), ((4, 30), (1, 30)),
+                                         ((5, 6, 7), (3, 1, 4))))
+def test_windows_that_overlap(device, cpu, shape, part):
+    """Each iteration writes over the end of what the one before has written, with what no iteration changes."""
+    def function(x, y):
+        def step(i, x):
+            return lax.dynamic_update_slice(x, y, (i,) * x.ndim)
+        return lax.fori_loop(0, 3, step, x), lax.fori_loop(0, 3, lambda i, x: step(2 - i, x), x)
+    check_same(device, cpu, function, [array(int(np.prod(n))).reshape(n) for n in (shape, part)])
+
+
 def test_wide_places(device, cpu):
     """Numbers of 64 bits whose low half is inside."""
     with x64():

@@ -74,6 +74,7 @@ class Finder {
       }
       if (found_.kinds[i] != Kind::kRows) continue;
       const ir::Operation& update = *row_update(body_, i);
+      if (!are_apart(update)) return refuse("points write what others have written before");
       for (size_t k = 2; k < update.operand_count(); ++k) {
         if (!is_computable(*update.operand(k))) return std::nullopt;
       }
@@ -96,6 +97,27 @@ class Finder {
   const ir::Value* made_in_iteration(size_t i) const {
     if (found_.kinds[i] == Kind::kElements) return body_.terminator()->operand(i);
     return found_.kinds[i] == Kind::kRows ? row_update(body_, i)->operand(1) : nullptr;
+  }
+
+  // Whether no two points write one element in any two iterations, whose order nobody keeps: where
+  // an update is wider than one element it starts at the same place each time.
+  bool are_apart(const ir::Operation& update) const {
+    const Dims& whole = update.operand(0)->type().dims();
+    const Dims& part = update.operand(1)->type().dims();
+    if (count_of(*update.operand(1)) == 1) return true;
+    for (size_t d = 0; d < part.size(); ++d) {
+      if (part[d] != 1 && part[d] != whole[d] && !is_invariant(*update.operand(2 + d)))
+        return false;
+    }
+    return true;
+  }
+
+  bool is_invariant(const ir::Value& value) const {
+    if (value.argument_of() == &body_) {
+      return found_.kinds[static_cast<size_t>(value.index())] == Kind::kFixed;
+    }
+    const ir::Operation* op = value.defining_op();
+    return op == nullptr || op->block() != &body_ || op->code() == OpCode::kConstant;
   }
 
   // Whether every point can compute it of its own elements.
