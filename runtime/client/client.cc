@@ -325,15 +325,7 @@ Result<Buffer> Client::upload(const HostArray& array, PJRT_Device* device,
   HEKLA_PJRT_ARGS(PJRT_Client_BufferFromHostBuffer_Args, args, buffer);
   args.client = state_->client;
   args.data = array.data();
-  args.type = to_buffer_type(array.dtype());
-  if (args.type == PJRT_Buffer_Type_INVALID) {
-    return invalid_argument("dtype {} cannot cross the PJRT C API", dtype_name(array.dtype()));
-  }
-  // Plugins were seen to crash on types that they do not know.
-  if (const int since = buffer_type_since(args.type); plugin.api_minor() < since) {
-    return unimplemented("dtype {} came with version 0.{} of the PJRT C API; plugin '{}' has 0.{}",
-                         dtype_name(array.dtype()), since, plugin.name(), plugin.api_minor());
-  }
+  HEKLA_ASSIGN_OR_RETURN(args.type, state_->buffer_type(array.dtype()));
   args.dims = array.dims().data();
   args.num_dims = array.dims().size();
   // The array's storage is shared and immutable while `kept` lives.
@@ -349,13 +341,22 @@ Result<Buffer> Client::upload(const HostArray& array, PJRT_Device* device,
 
 Result<Buffer> Client::adopt(PJRT_Buffer* handle) const { return Buffer::adopt(state_, handle); }
 
+Result<PJRT_Buffer_Type> ClientState::buffer_type(DType dtype) const {
+  const PJRT_Buffer_Type type = to_buffer_type(dtype);
+  if (type == PJRT_Buffer_Type_INVALID) {
+    return invalid_argument("dtype {} cannot cross the PJRT C API", dtype_name(dtype));
+  }
+  if (const int since = buffer_type_since(type); plugin->api_minor() < since) {
+    return unimplemented("dtype {} came with version 0.{} of the PJRT C API; plugin '{}' has 0.{}",
+                         dtype_name(dtype), since, plugin->name(), plugin->api_minor());
+  }
+  return type;
+}
+
 Result<Buffer> Client::allocate(DType dtype, const Dims& dims, const Memory& memory) const {
   HEKLA_PJRT_ARGS(PJRT_Client_CreateUninitializedBuffer_Args, args, buffer);
   args.client = state_->client;
-  args.shape_element_type = to_buffer_type(dtype);
-  if (args.shape_element_type == PJRT_Buffer_Type_INVALID) {
-    return invalid_argument("dtype {} cannot cross the PJRT C API", dtype_name(dtype));
-  }
+  HEKLA_ASSIGN_OR_RETURN(args.shape_element_type, state_->buffer_type(dtype));
   // Plugins of others end the process.
   HEKLA_RETURN_IF_ERROR(checked_bytes(dtype, dims).status());
   args.shape_dims = dims.data();

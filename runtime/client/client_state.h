@@ -50,6 +50,9 @@ struct ClientState {
   // Fills everything from `client`.
   Status read();
   Result<Device> find_device(PJRT_Device* handle) const;
+  // INVALID_ARGUMENT: the C API has no such type; UNIMPLEMENTED: it is newer than the plugin, and
+  // plugins were seen to crash on types that they do not know.
+  Result<PJRT_Buffer_Type> buffer_type(DType dtype) const;
   Result<Memory> find_memory(PJRT_Memory* handle) const;
 
  private:

@@ -5,7 +5,6 @@
 
 #include "runtime/base/log.h"
 #include "runtime/client/client_state.h"
-#include "runtime/client/element_type.h"
 
 namespace hekla::runtime {
 
@@ -13,14 +12,7 @@ Result<Upload> Client::begin_upload(DType dtype, const Dims& dims, const Memory&
   HEKLA_PJRT_ARGS(PJRT_Client_CreateBuffersForAsyncHostToDevice_Args, args, transfer_manager);
   PJRT_ShapeSpec shape = {};
   shape.struct_size = sizeof(shape);
-  shape.element_type = to_buffer_type(dtype);
-  if (shape.element_type == PJRT_Buffer_Type_INVALID) {
-    return invalid_argument("dtype {} cannot cross the PJRT C API", dtype_name(dtype));
-  }
-  if (const int since = buffer_type_since(shape.element_type); plugin().api_minor() < since) {
-    return unimplemented("dtype {} came with version 0.{} of the PJRT C API; plugin '{}' has 0.{}",
-                         dtype_name(dtype), since, plugin().name(), plugin().api_minor());
-  }
+  HEKLA_ASSIGN_OR_RETURN(shape.element_type, state_->buffer_type(dtype));
   HEKLA_RETURN_IF_ERROR(checked_bytes(dtype, dims).status());
   shape.dims = dims.data();
   shape.num_dims = dims.size();

@@ -102,15 +102,15 @@ struct WideConcatenateLimits {
 };
 Status write_wide_concatenates(ir::Module& module, const WideConcatenateLimits& limits);
 
+struct WindowLimits {
+  // Elements of an array from which on looking at all of them takes longer than one kernel more.
+  int64_t least_updated = 1 << 16;
+};
 // Scatters into one window at constant indices that lie inside become a select of the operand and
 // the padded update, or a dynamic_update_slice where the window is small; those at other indices
 // become a dynamic_update_slice where the window is little of a large array that is only passed on,
 // as from one iteration of a loop to the next. Folds the small integer constants that such indices
 // are made of. Dead operations stay: clean_up removes them.
-struct WindowLimits {
-  // Elements of an array from which on looking at all of them takes longer than one kernel more.
-  int64_t least_updated = 1 << 16;
-};
 void rewrite_static_windows(ir::Module& module, const WindowLimits& limits = {});
 
 // cholesky and triangular_solve become loops over columns or rows of blocks, with contractions
