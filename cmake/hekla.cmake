@@ -2,8 +2,8 @@
 # The project's build rules in one place: language level, warnings, sanitizers, and three functions
 # that every folder uses.
 #
-#   hekla_library(NAME [HOT | COLD] SOURCES ... DEPS ...)   a static library; its headers are included from the
-#                                              repository root ("runtime/base/status.h")
+#   hekla_library(NAME [HOT | COLD | READER] SOURCES ... DEPS ...)   a static library; its headers are
+#                                              included from the repository root ("runtime/base/status.h")
 #   hekla_test(NAME SOURCES ... DEPS ... [LABELS slow])   one GoogleTest program, run by ctest
 #   hekla_test_cost(NAMES ...)   when ctest starts other tests that take long
 #   hekla_plugin(NAME SOURCES ... DEPS ...)    build/lib/hekla/NAME.so, exporting GetPjrtApi alone
@@ -24,9 +24,9 @@ if(NOT CMAKE_BUILD_TYPE)
 endif()
 # -g1 keeps line numbers for backtraces and sanitizers at a third of the link time of -g.
 # To optimize instrumented code takes longer than to compile it, so only what is HOT, loops over
-# data and readers, which fuzzers run a million times, is optimized there, by -O2: clang's -O1 inlines
-# nothing and takes no less time. Nothing with ThreadSanitizer, whose tests loop over little. GoogleTest's
-# macros are most of what a test compiles: to optimize them costs a fifth of the time.
+# data and what reads programs, which fuzzers do a million times and deep down the stack, is optimized there,
+# by -O2: clang's -O1 inlines nothing and takes no less time. Nothing with ThreadSanitizer, whose tests loop over little. GoogleTest's macros are
+# most of what a test compiles: to optimize them costs a fifth of the time.
 if(HEKLA_SANITIZER)
   set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O0 -g1")
   if(HEKLA_SANITIZER MATCHES thread)
@@ -80,6 +80,12 @@ if(HEKLA_SANITIZER)
   if(HEKLA_SANITIZER MATCHES address)
     add_compile_options(-ftls-model=initial-exec)
   endif()
+  # UBSan's checks of each access through a pointer are a third of a compilation without optimization. A null
+  # or a stale one ends at AddressSanitizer as well, and what could lie at an odd address are the bytes of
+  # others: only what reads them, READER and HOT, has all checks.
+  if(HEKLA_SANITIZER MATCHES undefined)
+    set(HEKLA_FEWER_CHECKS -fno-sanitize=null,alignment,vptr,object-size)
+  endif()
   # GCC 12 reports std::variant's storage as uninitialized once it is instrumented; its manual says
   # that this warning is unreliable together with sanitizers.
   add_compile_options($<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
@@ -98,12 +104,15 @@ function(hekla_cold name)
   endif()
 endfunction()
 
-# hekla_library(NAME [HOT | COLD] SOURCES ... DEPS ...)
+# hekla_library(NAME [HOT | COLD | READER] SOURCES ... DEPS ...)
 function(hekla_library name)
-  cmake_parse_arguments(ARG "HOT;COLD" "" "SOURCES;DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "HOT;COLD;READER" "" "SOURCES;DEPS" ${ARGN})
   add_library(${name} STATIC ${ARG_SOURCES})
   if(ARG_HOT AND HEKLA_SANITIZER)
     target_compile_options(${name} PRIVATE ${HEKLA_HOT_OPTIMIZATION})
+  endif()
+  if(NOT ARG_HOT AND NOT ARG_READER)
+    target_compile_options(${name} PRIVATE ${HEKLA_FEWER_CHECKS})
   endif()
   if(ARG_COLD)
     hekla_cold(${name})
@@ -146,7 +155,8 @@ function(hekla_test name)
   endif()
   cmake_parse_arguments(ARG "HOT" "" "SOURCES;DEPS;LABELS" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
-  target_compile_options(${name} PRIVATE $<IF:$<BOOL:${ARG_HOT}>,${HEKLA_HOT_TEST_OPTIMIZATION},${HEKLA_TEST_OPTIMIZATION}>)
+  target_compile_options(${name} PRIVATE $<IF:$<BOOL:${ARG_HOT}>,${HEKLA_HOT_TEST_OPTIMIZATION},${HEKLA_TEST_OPTIMIZATION}>
+                         ${HEKLA_FEWER_CHECKS})
   target_link_libraries(${name} PRIVATE ${ARG_DEPS} GTest::gtest_main)
   target_compile_definitions(${name} PRIVATE HEKLA_SOURCE_DIR="${PROJECT_SOURCE_DIR}"
                              HEKLA_BINARY_DIR="${PROJECT_BINARY_DIR}")

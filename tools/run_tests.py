@@ -47,6 +47,8 @@ REAL_PROGRAMS = sorted(path.parent.name for path in (ROOT / "tests" / "programs"
 # All of tests/jax on SwiftShader and with SID_JAX too, instead of the quick set: ten minutes on two
 # cores, and half an hour.
 ALL_OF_JAX = os.environ.get("HEKLA_ALL_OF_JAX") == "1"
+# Under sanitizers one case of GoogleTest in so many runs, all of them unless set; see drawn_cases.
+SANITIZED_SHARE = int(os.environ.get("HEKLA_SANITIZED_SHARE", "1"))
 KEPT_PROGRAMS = ROOT / "tests" / "random" / "regressions"
 # What runs in a root of Debian sid.
 SID_PROGRAMS = ["build/bin/hekla", "build/lib/hekla/pjrt_vulkan.so",
@@ -414,13 +416,23 @@ def stage_absent_gpus(log, counter, quick):
     return status
 
 
+def drawn_cases(share: int) -> dict:
+    """The environment in which programs of GoogleTest run one case in `share`. Which ones, the commit
+    decides: so a run can be had again, and all cases come up in their turn."""
+    if share <= 1:
+        return {}
+    ran = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False)
+    at = int(ran.stdout.strip() or "0", 16) % share
+    return {"GTEST_TOTAL_SHARDS": str(share), "GTEST_SHARD_INDEX": str(at)}
+
+
 def install_clang(log) -> int:
     return run(["tools/install.sh", "--clang"], log)
 
 
 def sanitizer_stage(preset: str, tests: str = ".", targets: list = (), cases: str = "*"):
     def stage(log, counter, quick):
-        env = {"GTEST_FILTER": cases,
+        env = {"GTEST_FILTER": cases, **drawn_cases(SANITIZED_SHARE),
                "ASAN_OPTIONS": "detect_leaks=1:allocator_may_return_null=1",
                "UBSAN_OPTIONS": "print_stacktrace=1",
                "TSAN_OPTIONS": "halt_on_error=1:allocator_may_return_null=1:suppressions="
