@@ -2,8 +2,10 @@
 # The project's build rules in one place: language level, warnings, sanitizers, and three functions
 # that every folder uses.
 #
-#   hekla_library(NAME [HOT | COLD | READER] SOURCES ... DEPS ...)   a static library; its headers are
+#   hekla_library(NAME [HOT] [COLD] [READER] SOURCES ... DEPS ...)   a static library; its headers are
 #                                              included from the repository root ("runtime/base/status.h")
+#                                              HOT: optimized under sanitizers; COLD: less otherwise;
+#                                              READER: of foreign bytes, with all checks of UBSan
 #   hekla_test(NAME SOURCES ... DEPS ... [LABELS slow])   one GoogleTest program, run by ctest
 #   hekla_test_cost(NAMES ...)   when ctest starts other tests that take long
 #   hekla_plugin(NAME SOURCES ... DEPS ...)    build/lib/hekla/NAME.so, exporting GetPjrtApi alone
@@ -24,9 +26,10 @@ if(NOT CMAKE_BUILD_TYPE)
 endif()
 # -g1 keeps line numbers for backtraces and sanitizers at a third of the link time of -g.
 # To optimize instrumented code takes longer than to compile it, so only what is HOT, loops over
-# data and what reads programs, which fuzzers do a million times and deep down the stack, is optimized there,
-# by -O2: clang's -O1 inlines nothing and takes no less time. Nothing with ThreadSanitizer, whose tests loop over little. GoogleTest's macros are
-# most of what a test compiles: to optimize them costs a fifth of the time.
+# data and what reads programs, which fuzzers do a million times and deep down the stack, is optimized
+# there, by -O2: clang's -O1 inlines nothing and takes no less time. Nothing with ThreadSanitizer, whose
+# tests loop over little. GoogleTest's macros are most of what a test compiles: to optimize them costs a
+# fifth of the time.
 if(HEKLA_SANITIZER)
   set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O0 -g1")
   if(HEKLA_SANITIZER MATCHES thread)
@@ -104,7 +107,7 @@ function(hekla_cold name)
   endif()
 endfunction()
 
-# hekla_library(NAME [HOT | COLD | READER] SOURCES ... DEPS ...)
+# hekla_library(NAME [HOT] [COLD] [READER] SOURCES ... DEPS ...)
 function(hekla_library name)
   cmake_parse_arguments(ARG "HOT;COLD;READER" "" "SOURCES;DEPS" ${ARGN})
   add_library(${name} STATIC ${ARG_SOURCES})
