@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A rank of collectives.py: Gloo over TCP on the loopback device, each operation as torch calls it.
+// A rank of collectives.py: Gloo over TCP on a network device, each operation as torch calls it.
+// After the arguments that all have: the device, "lo" where it is left out.
 #include <gloo/allgather.h>
 #include <gloo/allreduce.h>
 #include <gloo/barrier.h>
@@ -18,7 +19,7 @@ int main(int count, char** words) {
   if (count < 6) return 2;
   const Arguments arguments = arguments_of(words);
   gloo::transport::tcp::attr attributes;
-  attributes.iface = "lo";
+  attributes.iface = count > 6 ? words[6] : "lo";
   auto context = std::make_shared<gloo::rendezvous::Context>(arguments.rank, arguments.size);
   gloo::rendezvous::FileStore store(arguments.folder);
   auto device = gloo::transport::tcp::CreateDevice(attributes);

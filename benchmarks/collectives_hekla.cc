@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A rank of collectives.py: hekla::process_group. After the arguments that all have: shared_memory,
-// and sizes of it that are to be forced.
+// ranks_per_host, and sizes of shared memory that are to be forced.
 #include <cstring>
 #include <memory>
 #include <span>
@@ -16,15 +16,17 @@ void must(const Status& status) {
   if (!status.ok()) give_up(status.to_string());
 }
 
-int run(char** words, const std::string& memory) {
+int run(int count, char** words, const std::string& memory) {
   const Arguments arguments = arguments_of(words);
   auto store = rendezvous::open_store("file:" + arguments.folder);
   if (!store.ok()) give_up(store.status().to_string());
   process_group::Options options;
   options.shared_memory = memory;
-  if (words[6] != nullptr && words[7] != nullptr && words[8] != nullptr) {
-    options.shared_flat_bytes = std::atoll(words[7]);
-    options.shared_slot_bytes = std::atoll(words[8]);
+  const auto word = [&](int i) { return i < count ? words[i] : nullptr; };
+  if (word(7) != nullptr) options.ranks_per_host = std::atoi(word(7));
+  if (word(9) != nullptr) {
+    options.shared_flat_bytes = std::atoll(word(8));
+    options.shared_slot_bytes = std::atoll(word(9));
   }
   auto made = process_group::ProcessGroup::create(
       std::make_shared<rendezvous::StoreKeyValues>(*store, "bench/"), arguments.rank,
@@ -65,5 +67,5 @@ int run(char** words, const std::string& memory) {
 
 int main(int count, char** words) {
   if (count < 6) return 2;
-  return hekla::benchmarks::run(words, count > 6 ? words[6] : "auto");
+  return hekla::benchmarks::run(count, words, count > 6 ? words[6] : "auto");
 }

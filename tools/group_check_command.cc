@@ -46,6 +46,7 @@ struct GroupCheckArguments {
   std::vector<std::string> shared_memory;
   int64_t shared_flat_bytes = process_group::Options().shared_flat_bytes;
   int64_t shared_slot_bytes = process_group::Options().shared_slot_bytes;
+  int ranks_per_host = process_group::Options().ranks_per_host;
   bool json = false;
   std::string init;
   std::string record;
@@ -79,6 +80,7 @@ int run_rank(const GroupCheckArguments& arguments) {
   if (!arguments.shared_memory.empty()) options.shared_memory = arguments.shared_memory[0];
   options.shared_flat_bytes = arguments.shared_flat_bytes;
   options.shared_slot_bytes = arguments.shared_slot_bytes;
+  options.ranks_per_host = arguments.ranks_per_host;
   const auto join = [&]() -> Result<std::shared_ptr<process_group::ProcessGroup>> {
     if (!arguments.init.empty()) return process_group::init_process_group(arguments.init, options);
     HEKLA_ASSIGN_OR_RETURN(auto store, rendezvous::open_store(arguments.store));
@@ -122,9 +124,10 @@ Json json_of(const Row& row) {
 
 // What a recorded part must have been run with to stand for one that is wanted.
 std::string conditions(const GroupCheckArguments& arguments) {
-  return fmt::format("{} {} {} {} {} {} {}", fmt::join(arguments.sizes, ","), arguments.large,
+  return fmt::format("{} {} {} {} {} {} {} {}", fmt::join(arguments.sizes, ","), arguments.large,
                      arguments.filter, arguments.flat_bytes, arguments.segment_bytes,
-                     arguments.shared_flat_bytes, arguments.shared_slot_bytes);
+                     arguments.shared_flat_bytes, arguments.shared_slot_bytes,
+                     arguments.ranks_per_host);
 }
 
 // Parts without problems of a file that earlier runs have written. A last line that was cut off,
@@ -189,6 +192,7 @@ Row run_part(const GroupCheckArguments& arguments, const Part& part) {
   add("--segment-bytes", std::to_string(arguments.segment_bytes));
   add("--shared-flat-bytes", std::to_string(arguments.shared_flat_bytes));
   add("--shared-slot-bytes", std::to_string(arguments.shared_slot_bytes));
+  add("--ranks-per-host", std::to_string(arguments.ranks_per_host));
   if (arguments.large) words.push_back("--large");
   for (const int64_t size : arguments.sizes) {
     words.insert(words.end(), {"--sizes", std::to_string(size)});
@@ -371,6 +375,10 @@ void add_group_check_command(CLI::App& app, int& exit_code) {
       ->add_option("--shared-slot-bytes", arguments->shared_slot_bytes,
                    "larger ones go through it in such pieces")
       ->check(CLI::PositiveNumber);
+  command->add_option(
+      "--ranks-per-host", arguments->ranks_per_host,
+      "by messages as if every so many ranks in a row had a host of their own: "
+      "larger arrays cross from host to host once; 0: all ranks send to each other");
   command->add_flag("--json", arguments->json, "print one JSON document");
   command->add_option("--record", arguments->record,
                       "run each dtype by itself, which tells how far it is, and add a line to this "

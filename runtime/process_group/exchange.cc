@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "runtime/base/staging.h"
+#include "runtime/process_group/hierarchical.h"
 #include "runtime/process_group/shared_collectives.h"
 #include "runtime/process_group/slices.h"
 
@@ -15,6 +16,10 @@ namespace {
 bool is_same(const ConstElements& a, const ConstElements& b) {
   return a.data == b.data && a.count == b.count;
 }
+
+// How much later than the call's deadline a wait for what another rank makes of others' elements
+// ends: whoever waits for the late one itself names it first.
+constexpr std::chrono::milliseconds kGrace(100);
 
 Status check_piece(const HostArray& block, int from, int64_t bytes) {
   if (block.size_bytes() == bytes) return ok_status();
@@ -39,8 +44,9 @@ std::optional<SharedCall> Exchange::shared() const {
                                    deadline_);
 }
 
-uint64_t Exchange::step_of(Round round, int64_t k) {
-  return static_cast<uint64_t>(round) << 56 | static_cast<uint64_t>(k);
+uint64_t Exchange::step_of(Round round, int lane, int64_t k) {
+  return static_cast<uint64_t>(round) << 60 | static_cast<uint64_t>(lane) << 36 |
+         static_cast<uint64_t>(k);
 }
 
 void Exchange::post(int to, Head::Kind kind, uint64_t step, int64_t part, const HostArray& block,
@@ -58,15 +64,19 @@ void Exchange::post(int to, Head::Kind kind, uint64_t step, int64_t part, const 
   member_.post(to, std::move(head), std::move(blocks), std::move(sent));
 }
 
-int64_t Exchange::piece_count(int64_t count) const {
+int64_t Exchange::most_elements(int64_t most_bytes) const {
+  return std::max<int64_t>(1, std::min(options_.segment_bytes, most_bytes) / width_);
+}
+
+int64_t Exchange::piece_count(int64_t count, int64_t most_bytes) const {
   if (count * width_ <= options_.flat_bytes) return count == 0 ? 0 : 1;
-  const int64_t most = std::max<int64_t>(1, options_.segment_bytes / width_);
+  const int64_t most = most_elements(most_bytes);
   return (count + most - 1) / most;
 }
 
-Exchange::Piece Exchange::piece(int64_t count, int64_t k) const {
+Exchange::Piece Exchange::piece(int64_t count, int64_t k, int64_t most_bytes) const {
   if (count * width_ <= options_.flat_bytes) return {0, count};
-  const int64_t most = std::max<int64_t>(1, options_.segment_bytes / width_);
+  const int64_t most = most_elements(most_bytes);
   return {k * most, std::min(most, count - k * most)};
 }
 
@@ -118,36 +128,45 @@ Status Exchange::begin(const std::vector<ConstElements>& parts,
         last = now;
         has_block = true;
       }
-      post(p, Head::Kind::kData, step_of(Round::kParts, k), 0, piece_block, now.owner != nullptr);
+      post(p, Head::Kind::kData, step_of(Round::kParts, 0, k), 0, piece_block,
+           now.owner != nullptr);
     }
   }
   return ok_status();
 }
 
-Result<HostArray> Exchange::take_step(Round round, int from, int64_t count, int64_t k) {
+Result<HostArray> Exchange::take(int from, Round round, int lane, int64_t k, int64_t bytes) {
+  const bool is_made = round == Round::kPartials || round == Round::kResults;
+  const Deadline until =
+      is_made && !deadline_.is_never() ? Deadline::at(deadline_.time() + kGrace) : deadline_;
   HEKLA_ASSIGN_OR_RETURN(HostArray block,
-                         member_.take(sequence_, call_, step_of(round, k), from, deadline_));
-  HEKLA_RETURN_IF_ERROR(check_piece(block, from, piece(count, k).count * width_));
+                         member_.take(sequence_, call_, step_of(round, lane, k), from, until));
+  HEKLA_RETURN_IF_ERROR(check_piece(block, from, bytes));
   return block;
 }
 
 Result<HostArray> Exchange::take(int from, int64_t k) {
   const int64_t count = expected_[static_cast<size_t>(from)];
   if (count * width_ <= options_.flat_bytes) return ridden_[static_cast<size_t>(from)];
-  return take_step(Round::kParts, from, count, k);
+  return take(from, Round::kParts, 0, k, piece(count, k).count * width_);
 }
 
-Status Exchange::send_result(const std::vector<int>& to, int64_t k, const ConstElements& piece) {
+Status Exchange::send(const std::vector<int>& to, Round round, int lane, int64_t k,
+                      const ConstElements& piece) {
   if (to.empty()) return ok_status();
   HEKLA_ASSIGN_OR_RETURN(const HostArray block, block_of(piece, is_flat(piece)));
   for (const int p : to) {
-    post(p, Head::Kind::kData, step_of(Round::kResults, k), 0, block, piece.owner != nullptr);
+    post(p, Head::Kind::kData, step_of(round, lane, k), 0, block, piece.owner != nullptr);
   }
   return ok_status();
 }
 
+Status Exchange::send_result(const std::vector<int>& to, int64_t k, const ConstElements& piece) {
+  return send(to, Round::kResults, 0, k, piece);
+}
+
 Result<HostArray> Exchange::take_result(int from, int64_t count, int64_t k) {
-  return take_step(Round::kResults, from, count, k);
+  return take(from, Round::kResults, 0, k, piece(count, k).count * width_);
 }
 
 Status Exchange::finish() {
@@ -238,6 +257,12 @@ Status reduce_by_slices(Exchange& exchange, const Elements* out, const ConstElem
   return ok_status();
 }
 
+// A reduction of that many elements for each who folds some.
+bool is_hierarchical(const Exchange& exchange, const ConstElements& x) {
+  const HostLayout& layout = exchange.layout();
+  return layout.has_levels() && layout.is_in_rows() && !exchange.is_flat(x);
+}
+
 }  // namespace
 
 Status run_barrier(Exchange& exchange) {
@@ -249,6 +274,7 @@ Status run_barrier(Exchange& exchange) {
 Status run_all_reduce(Exchange& exchange, const Elements& out, const ConstElements& in,
                       const Reduction& by) {
   if (auto shared = exchange.shared()) return shared_all_reduce(*shared, out, in, by);
+  if (is_hierarchical(exchange, in)) return hierarchical_all_reduce(exchange, out, in, by);
   if (!exchange.is_flat(in)) return reduce_by_slices(exchange, &out, in, by, others_of(exchange));
   const auto ranks = static_cast<size_t>(exchange.size());
   HEKLA_RETURN_IF_ERROR(
@@ -259,6 +285,7 @@ Status run_all_reduce(Exchange& exchange, const Elements& out, const ConstElemen
 Status run_reduce(Exchange& exchange, const Elements& out, const ConstElements& in, int root,
                   const Reduction& by) {
   if (auto shared = exchange.shared()) return shared_reduce(*shared, out, in, root, by);
+  if (is_hierarchical(exchange, in)) return hierarchical_reduce(exchange, out, in, root, by);
   const bool is_root = exchange.rank() == root;
   if (!exchange.is_flat(in)) {
     return reduce_by_slices(exchange, is_root ? &out : nullptr, in, by,
@@ -274,6 +301,9 @@ Status run_reduce(Exchange& exchange, const Elements& out, const ConstElements& 
 Status run_reduce_scatter(Exchange& exchange, const Elements& out, const ConstElements& in,
                           const Reduction& by) {
   if (auto shared = exchange.shared()) return shared_reduce_scatter(*shared, out, in, by);
+  if (is_hierarchical(exchange, out)) {
+    return hierarchical_reduce_scatter(exchange, out, in, by);
+  }
   const auto ranks = static_cast<size_t>(exchange.size());
   std::vector<ConstElements> parts(ranks);
   for (size_t p = 0; p < ranks; ++p) {
@@ -281,6 +311,13 @@ Status run_reduce_scatter(Exchange& exchange, const Elements& out, const ConstEl
   }
   HEKLA_RETURN_IF_ERROR(exchange.begin(parts, std::vector<int64_t>(ranks, out.count)));
   return fold_all(exchange, out, parts[static_cast<size_t>(exchange.rank())], by);
+}
+
+Status run_spread(Exchange& exchange, const std::vector<Elements>& out, const ConstElements& in) {
+  if (exchange.layout().has_levels() && !exchange.shared()) {
+    return hierarchical_spread(exchange, out, in);
+  }
+  return run_moves(exchange, out, std::vector<ConstElements>(out.size(), in));
 }
 
 Status run_moves(Exchange& exchange, const std::vector<Elements>& out,

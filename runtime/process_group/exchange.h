@@ -6,6 +6,7 @@
 // pieces. Used by the thread of the member that runs the call.
 #pragma once
 
+#include <limits>
 #include <optional>
 #include <vector>
 
@@ -25,6 +26,7 @@ class Exchange {
   uint64_t sequence() const { return sequence_; }
   int rank() const { return member_.rank(); }
   int size() const { return member_.size(); }
+  const HostLayout& layout() const { return member_.layout(); }
   bool is_flat(const ConstElements& x) const { return x.size_bytes() <= options_.flat_bytes; }
 
   // The call through the memory of the group, where it has one: instead of all that follows.
@@ -34,16 +36,29 @@ class Exchange {
   // call. `expected`: elements that come from each. FAILED_PRECONDITION where they differ.
   Status begin(const std::vector<ConstElements>& parts, const std::vector<int64_t>& expected);
 
-  // The pieces of a part of `count` elements: how many, and where each lies.
+  // The pieces of a part of `count` elements: how many, and where each lies. None has more than
+  // Options::segment_bytes and `most_bytes`.
   struct Piece {
     int64_t first, count;
   };
-  int64_t piece_count(int64_t count) const;
-  Piece piece(int64_t count, int64_t k) const;
+  static constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
+  int64_t piece_count(int64_t count, int64_t most_bytes = kNoLimit) const;
+  Piece piece(int64_t count, int64_t k, int64_t most_bytes = kNoLimit) const;
   // A piece of what comes from another rank.
   Result<HostArray> take(int from, int64_t k);
 
-  // A second round: pieces of results.
+  // What is sent after the parts: pieces of lanes, of which one rank sends one only once in a
+  // round.
+  enum class Round : uint64_t {
+    kParts,     // what ranks have for each other
+    kOnHost,    // what they have for each other on a host (hierarchical.h)
+    kPartials,  // what a host has folded
+    kResults,
+  };
+  Status send(const std::vector<int>& to, Round round, int lane, int64_t k,
+              const ConstElements& piece);
+  Result<HostArray> take(int from, Round round, int lane, int64_t k, int64_t bytes);
+  // The only lane's results, of an array of `count` elements.
   Status send_result(const std::vector<int>& to, int64_t k, const ConstElements& piece);
   Result<HostArray> take_result(int from, int64_t count, int64_t k);
 
@@ -51,11 +66,10 @@ class Exchange {
   Status finish();
 
  private:
-  enum class Round : uint64_t { kParts, kResults };
-  static uint64_t step_of(Round round, int64_t k);
+  static uint64_t step_of(Round round, int lane, int64_t k);
+  int64_t most_elements(int64_t most_bytes) const;  // of a piece
   void post(int to, Head::Kind kind, uint64_t step, int64_t part, const HostArray& block,
             bool is_callers);
-  Result<HostArray> take_step(Round round, int from, int64_t count, int64_t k);
 
   Member& member_;
   const Options& options_;
@@ -77,6 +91,9 @@ Status run_reduce(Exchange& exchange, const Elements& out, const ConstElements& 
                   const Reduction& by);
 Status run_reduce_scatter(Exchange& exchange, const Elements& out, const ConstElements& in,
                           const Reduction& by);
+// What this rank has goes to all others, what rank p has comes into part p, its own too; empty:
+// nothing does.
+Status run_spread(Exchange& exchange, const std::vector<Elements>& out, const ConstElements& in);
 // Part p of what goes out is for rank p, what comes from p goes into part p; empty: nothing does.
 Status run_moves(Exchange& exchange, const std::vector<Elements>& out,
                  const std::vector<ConstElements>& in);

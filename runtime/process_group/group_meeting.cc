@@ -74,6 +74,20 @@ Result<std::vector<std::string>> conclude(Exchange& exchange, const std::string&
   return all;
 }
 
+HostLayout layout_of(const std::vector<std::string>& cards) {
+  std::vector<SegmentCard> all;
+  std::vector<int> hosts;
+  for (const std::string& text : cards) {
+    Result<SegmentCard> card = SegmentCard::read(text);
+    if (!card.ok()) return {};
+    const auto near = std::find_if(all.begin(), all.end(),
+                                   [&](const SegmentCard& one) { return one.is_near(*card); });
+    hosts.push_back(static_cast<int>(near - all.begin()));
+    all.push_back(*std::move(card));
+  }
+  return HostLayout::of(hosts);
+}
+
 std::string open_first(const std::vector<std::string>& cards, int rank,
                        const GroupMemory::Sizes& sizes, std::unique_ptr<GroupMemory>& memory) {
   const Result<SegmentCard> first = SegmentCard::read(cards[0]);
@@ -116,6 +130,7 @@ Result<GroupMeeting> meet_in_memory(Exchange& exchange, const Options& options) 
     }
   }
   HEKLA_ASSIGN_OR_RETURN(const std::vector<std::string> cards, begin(exchange, padded(card)));
+  meeting.layout = layout_of(cards);
   const std::string problem = open_first(cards, exchange.rank(), sizes, meeting.memory);
   HEKLA_ASSIGN_OR_RETURN(const std::vector<std::string> problems,
                          conclude(exchange, padded(problem)));

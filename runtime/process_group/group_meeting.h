@@ -13,6 +13,7 @@ namespace hekla::process_group {
 struct GroupMeeting {
   std::unique_ptr<GroupMemory> memory;  // null: they share none
   std::string reason;                   // why, on all ranks the same
+  HostLayout layout;                    // of all ranks, where none of them hides its host
 };
 
 // A barrier, by the end of which all ranks share memory or none does.

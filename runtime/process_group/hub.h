@@ -16,6 +16,7 @@
 
 #include "runtime/collectives/transport.h"
 #include "runtime/process_group/call.h"
+#include "runtime/rendezvous/key_value_store.h"
 
 namespace hekla::process_group {
 

@@ -69,7 +69,7 @@ void Member::record(Work::State& state, flight::Kind kind, int other, uint64_t t
   state.recorder = flight_;
 }
 
-void Member::tell_all(Head::Kind kind, const Status& why) {
+std::vector<CompletionRef> Member::tell_all(Head::Kind kind, const Status& why) {
   Head head;
   head.kind = kind;
   head.group = id_;
@@ -79,9 +79,13 @@ void Member::tell_all(Head::Kind kind, const Status& why) {
     const std::lock_guard lock(mutex_);
     head.sequence = ended_from_;
   }
+  std::vector<CompletionRef> told;
   for (int r = 0; r < size(); ++r) {
-    if (r != rank_) hub_.send(processes_[static_cast<size_t>(r)], head, {}, nullptr);
+    if (r == rank_) continue;
+    told.push_back(Completion::make());
+    hub_.send(processes_[static_cast<size_t>(r)], head, {}, told.back());
   }
+  return told;
 }
 
 std::string Member::describe(int rank) const {
@@ -672,7 +676,11 @@ void Member::shutdown() {
         ended_from_ = done_;
       }
     }
-    if (was_well) tell_all(Head::Kind::kLeave, why);
+    if (was_well) {
+      std::vector<CompletionRef> farewells = tell_all(Head::Kind::kLeave, why);
+      const std::lock_guard lock(mutex_);
+      farewells_ = std::move(farewells);
+    }
   } else {
     fail(why);
   }
@@ -685,6 +693,16 @@ void Member::shutdown() {
     changed_.wait(lock, [&] { return !is_running_; });
   }
   if (thread_.joinable()) thread_.join();
+}
+
+void Member::await_sent(Deadline deadline) const {
+  std::vector<CompletionRef> farewells;
+  {
+    const std::lock_guard lock(mutex_);
+    farewells = farewells_;
+  }
+  // Who is lost completes them, too.
+  for (const CompletionRef& told : farewells) told->await_until(deadline);
 }
 
 }  // namespace hekla::process_group

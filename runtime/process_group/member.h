@@ -29,6 +29,7 @@
 #include "runtime/process_group/elements.h"
 #include "runtime/process_group/flight/flight_recorder.h"
 #include "runtime/process_group/group_memory.h"
+#include "runtime/process_group/host_layout.h"
 #include "runtime/process_group/hub.h"
 #include "runtime/process_group/work.h"
 
@@ -85,6 +86,9 @@ class Member final : public Work::Runner, public std::enable_shared_from_this<Me
   // Collectives go through it from now on. Between calls, once.
   void share(std::unique_ptr<GroupMemory> memory);
   GroupMemory* memory() const { return shared_.load(std::memory_order_acquire); }
+  // Which ranks are on one host, where that is known. Set once, before there are calls.
+  void set_layout(HostLayout layout) { layout_ = std::move(layout); }
+  const HostLayout& layout() const { return layout_; }
   // Why a call that waits for `missing` ranks is not to wait any more; ok: it is.
   Status look(uint64_t sequence, const Call& own, const std::vector<int>& missing,
               Deadline deadline) const;
@@ -106,6 +110,9 @@ class Member final : public Work::Runner, public std::enable_shared_from_this<Me
   // too.
   void fail(const Status& why);
   void shutdown();
+  // After a shutdown, that all that was sent arrives though this process ends, or its receiver has
+  // gone.
+  void await_sent(Deadline deadline) const;
 
  private:
   struct Job {
@@ -163,13 +170,15 @@ class Member final : public Work::Runner, public std::enable_shared_from_this<Me
   // Of messages; `call` has their dtype and count.
   void record(Work::State& state, flight::Kind kind, int other, uint64_t tag, DType dtype,
               int64_t count) const;
-  void tell_all(Head::Kind kind, const Status& why);
+  // What has come of it, of each other rank.
+  std::vector<CompletionRef> tell_all(Head::Kind kind, const Status& why);
 
   Hub& hub_;
   const std::string name_;
   const uint64_t id_;
   const std::vector<int> processes_;
   const int rank_;
+  HostLayout layout_;
   std::map<int, int> rank_of_;    // by process
   FlightRecorder* const flight_;  // of the process; null: there is none
   uint64_t flight_id_ = 0;        // of this group there
@@ -198,7 +207,8 @@ class Member final : public Work::Runner, public std::enable_shared_from_this<Me
   std::list<Posted> posted_;
   std::list<std::pair<int, Mail>> points_;  // messages that nobody has asked for yet, by arrival
   std::list<Sending> sending_;
-  std::condition_variable wanted_;  // of the thread
+  std::vector<CompletionRef> farewells_;  // behind all else that was sent
+  std::condition_variable wanted_;        // of the thread
   std::unique_ptr<GroupMemory> memory_;
   std::atomic<GroupMemory*> shared_ = nullptr;
   std::jthread thread_;  // last: uses the rest; made for the first call

@@ -169,7 +169,13 @@ Result<std::shared_ptr<ProcessGroup>> ProcessGroup::create(
   return group;
 }
 
+void ProcessGroup::force_layout() {
+  if (options_.ranks_per_host <= 0) return;
+  member_->set_layout(HostLayout::of_rows(size(), options_.ranks_per_host));
+}
+
 Status ProcessGroup::meet(Deadline deadline) {
+  force_layout();
   if (!wants_memory(options_, size())) return barrier(deadline.left()).wait();
   GroupMeeting meeting;
   const Work work = start(call_of(Operation::kBarrier, DType::kInvalid, 0), ok_status(),
@@ -185,8 +191,14 @@ Status ProcessGroup::meet(Deadline deadline) {
   if (options_.shared_memory == "on") {
     return failed_precondition("the ranks of group {} share no memory: {}", name(), meeting.reason);
   }
-  log_message(LogLevel::kInfo, "collectives of group {} go by messages: {}", name(),
-              meeting.reason);
+  if (options_.ranks_per_host < 0) member_->set_layout(std::move(meeting.layout));
+  const HostLayout& layout = member_->layout();
+  if (rank() == 0) {
+    log_message(
+        LogLevel::kInfo, "collectives of group {} go by messages{}: {}", name(),
+        layout.has_levels() ? fmt::format(" within and between {} hosts", layout.hosts()) : "",
+        meeting.reason);
+  }
   return ok_status();
 }
 
@@ -194,15 +206,17 @@ ProcessGroup::ProcessGroup(std::shared_ptr<Hub> hub, const Options& options,
                            std::vector<int> processes, int rank)
     : hub_(std::move(hub)),
       options_(chosen(options, static_cast<int>(processes.size()))),
-      detail_(fnv1a(fmt::format("{} {} {} {} {} {}", options.flat_bytes, options.segment_bytes,
-                                options.shared_memory, options.shared_flat_bytes,
-                                options.shared_slot_bytes, options.coalesced_bytes))),
+      detail_(
+          fnv1a(fmt::format("{} {} {} {} {} {} {}", options.ranks_per_host, options.flat_bytes,
+                            options.segment_bytes, options.shared_memory, options.shared_flat_bytes,
+                            options.shared_slot_bytes, options.coalesced_bytes))),
       member_(std::make_shared<Member>(*hub_, options_.name, std::move(processes), rank)) {
   hub_->add(member_->id(), member_);
 }
 
 ProcessGroup::~ProcessGroup() {
   shutdown();
+  member_->await_sent(deadline_of({}));
   for (const auto& [thread, block] : blocks_) {
     for (const Coalesced::Member& member : block->members()) {
       member.state->is_held = false;
@@ -376,10 +390,9 @@ Work ProcessGroup::broadcast(Elements x, int root, Timeout timeout) {
       [x, root](Exchange& exchange) {
         const auto ranks = static_cast<size_t>(exchange.size());
         if (exchange.rank() == root) {
-          return run_moves(exchange, std::vector<Elements>(ranks, x.part(0, 0)),
-                           std::vector<ConstElements>(ranks, x));
+          return run_spread(exchange, std::vector<Elements>(ranks, x.part(0, 0)), x);
         }
-        return run_moves(exchange, at(exchange.size(), root, x), std::vector<ConstElements>(ranks));
+        return run_spread(exchange, at(exchange.size(), root, x), {});
       },
       [&, ranks = static_cast<size_t>(size())]() -> CoalescedParts {
         if (rank() != root) return {std::vector<ConstElements>(ranks), at(size(), root, x)};
@@ -425,8 +438,7 @@ Work ProcessGroup::all_gather(Elements out, ConstElements in, Timeout timeout) {
   return start(
       call_of(Operation::kAllGather, in.dtype, in.count), check_pair(out, in, size(), 1), timeout,
       [out, in = apart_from(out, in)](Exchange& exchange) {
-        return run_moves(exchange, equal_parts(out, exchange.size()),
-                         std::vector<ConstElements>(static_cast<size_t>(exchange.size()), in));
+        return run_spread(exchange, equal_parts(out, exchange.size()), in);
       },
       [&]() -> CoalescedParts {
         return {std::vector<ConstElements>(static_cast<size_t>(size()), in),
@@ -456,8 +468,7 @@ Work ProcessGroup::all_gather(std::vector<Elements> out, ConstElements in, Timeo
                                out[static_cast<size_t>(rank())].count);
   }
   return start(call, refused, timeout, [out = std::move(out), in](Exchange& exchange) {
-    return run_moves(exchange, out,
-                     std::vector<ConstElements>(static_cast<size_t>(exchange.size()), in));
+    return run_spread(exchange, out, in);
   });
 }
 
@@ -599,7 +610,11 @@ Result<std::shared_ptr<ProcessGroup>> ProcessGroup::make_group(std::string name,
   options.timeout = timeout.value_or(options.timeout);
   std::shared_ptr<ProcessGroup> group(new ProcessGroup(hub_, options, std::move(processes),
                                                        static_cast<int>(self - ranks.begin())));
-  if (wants_memory(options, group->size())) HEKLA_RETURN_IF_ERROR(group->meet(deadline));
+  if (wants_memory(options, group->size())) {
+    HEKLA_RETURN_IF_ERROR(group->meet(deadline));
+  } else {
+    group->force_layout();
+  }
   return group;
 }
 
@@ -649,13 +664,11 @@ Result<std::shared_ptr<ProcessGroup>> ProcessGroup::split(int64_t color, int64_t
   const Deadline deadline = deadline_of(timeout);
   const ConstElements in(own, DType::kI64, 2);
   const Elements out = elements(std::span(all));
-  const Work work = start(
-      call_of(Operation::kAllGather, DType::kI64, 2), ok_status(), timeout,
-      [&](Exchange& exchange) {
-        number = exchange.sequence();
-        return run_moves(exchange, equal_parts(out, exchange.size()),
-                         std::vector<ConstElements>(static_cast<size_t>(exchange.size()), in));
-      });
+  const Work work = start(call_of(Operation::kAllGather, DType::kI64, 2), ok_status(), timeout,
+                          [&](Exchange& exchange) {
+                            number = exchange.sequence();
+                            return run_spread(exchange, equal_parts(out, exchange.size()), in);
+                          });
   HEKLA_RETURN_IF_ERROR(work.wait());
   if (color < 0) return std::shared_ptr<ProcessGroup>();
   std::vector<int> ranks;

@@ -80,6 +80,12 @@ struct Options {
   // where there are more ranks than cores.
   std::chrono::nanoseconds shared_spin = std::chrono::nanoseconds(-1);
 
+  // How many ranks a host has, where not all share one memory: large reductions, gathers and
+  // broadcasts then cross from host to host once (hierarchical.h). Less than 0: as it is, if the
+  // group may share memory (shared_memory, engine); 0: all ranks send to each other; else as if
+  // every so many ranks in a row had a host. The same on all ranks.
+  int ranks_per_host = -1;
+
   // Of calls that go together those of at most that size go as one. The same on all ranks.
   int64_t coalesced_bytes = int64_t{256} << 10;
 };
@@ -95,7 +101,8 @@ class ProcessGroup {
   static Result<std::shared_ptr<ProcessGroup>> create(
       std::shared_ptr<rendezvous::KeyValueStore> store, int rank, int size,
       const Options& options = {});
-  // shutdown(). Not from a callback of a Work.
+  // shutdown(), and waits until what was sent arrives, no longer than the timeout: a root may be
+  // the first to end. Not from a callback of a Work.
   ~ProcessGroup();
   ProcessGroup(const ProcessGroup&) = delete;
   ProcessGroup& operator=(const ProcessGroup&) = delete;
@@ -200,6 +207,7 @@ class ProcessGroup {
   Result<std::shared_ptr<ProcessGroup>> make_group(std::string name, const std::vector<int>& ranks,
                                                    Deadline deadline, Timeout timeout = {}) const;
   // The first call, where there is one: all ranks have come, and share memory if they are to.
+  void force_layout();
   Status meet(Deadline deadline);
   // Checks that stand in each call; `run` gets what it needs to exchange.
   Work start(Call call, const Status& refused, Timeout timeout,

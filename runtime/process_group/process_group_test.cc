@@ -40,13 +40,19 @@ std::string bytes_of(const std::vector<float>& values) {
   return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float)};
 }
 
-// How collectives go: by messages, through shared memory, through it in the smallest pieces.
-enum class Way { kMessages, kMemory, kPieces };
+// How collectives go: by messages, from host to host, through shared memory, through it in the
+// smallest pieces.
+enum class Way { kMessages, kHosts, kMemory, kPieces };
 
 class ProcessGroupBy : public testing::TestWithParam<Way> {
  protected:
   static Options with_way(Options options) {
-    options.shared_memory = GetParam() == Way::kMessages ? "off" : "on";
+    const bool is_by_messages = GetParam() == Way::kMessages || GetParam() == Way::kHosts;
+    options.shared_memory = is_by_messages ? "off" : "on";
+    if (GetParam() == Way::kHosts) {
+      options.ranks_per_host = 2;
+      options.flat_bytes = 0;
+    }
     if (GetParam() == Way::kPieces) {
       options.shared_flat_bytes = 0;
       options.shared_slot_bytes = 1;
@@ -63,12 +69,13 @@ class ProcessGroupBy : public testing::TestWithParam<Way> {
 };
 
 std::string name_of(const testing::TestParamInfo<Way>& info) {
-  constexpr std::string_view kNames[] = {"messages", "memory", "pieces"};
+  constexpr std::string_view kNames[] = {"messages", "hosts", "memory", "pieces"};
   return std::string(kNames[static_cast<size_t>(info.param)]);
 }
 
 INSTANTIATE_TEST_SUITE_P(Ways, ProcessGroupBy,
-                         testing::Values(Way::kMessages, Way::kMemory, Way::kPieces), name_of);
+                         testing::Values(Way::kMessages, Way::kHosts, Way::kMemory, Way::kPieces),
+                         name_of);
 
 // The same bits on all ranks, whatever the sizes that choose how it is done.
 TEST(ProcessGroup, SumsHaveOneOrder) {
@@ -680,6 +687,29 @@ TEST_P(ProcessGroupBy, WhoLeavesIsNamed) {
     EXPECT_TRUE(says(status, "rank 1 of group world is gone")) << status.to_string();
     EXPECT_TRUE(says(status, "all_reduce(sum) of f32[4]")) << status.to_string();
     EXPECT_FALSE(group.receive(elements(std::span(x)), 1).wait(seconds(20)).ok());
+  });
+}
+
+// A root that has nothing to wait for may be gone before the others have all of it.
+TEST_P(ProcessGroupBy, WhatWasSentArrivesThoughItsRankLeavesAtOnce) {
+  const std::vector<float> wanted = noise(2 << 20, 0);
+  on_ranks(3, [&](ProcessGroup& group) {
+    std::vector<float> x = group.rank() == 0 ? wanted : std::vector<float>(wanted.size());
+    float word = 1;
+    if (group.rank() != 0) {
+      // Nothing else comes meanwhile.
+      group.receive(elements(std::span(&word, 1)), 0).then([](const Status&) {
+        std::this_thread::sleep_for(milliseconds(200));
+      });
+    }
+    EXPECT_TRUE(group.barrier().wait().ok());
+    for (const int other : {1, 2}) {
+      if (group.rank() != 0) break;
+      EXPECT_TRUE(group.send(elements(std::span<const float>(&word, 1)), other).wait().ok());
+    }
+    const Work work = group.broadcast(elements(std::span(x)), 0);
+    EXPECT_TRUE(work.wait().ok()) << group.rank() << " " << work.wait().to_string();
+    EXPECT_TRUE(x == wanted) << group.rank();
   });
 }
 

@@ -192,9 +192,17 @@ void put(std::byte* to, int64_t i, typename Format::Folded value, size_t ranks) 
   std::memcpy(to + static_cast<size_t>(i) * sizeof(stored), &stored, sizeof(stored));
 }
 
+// What a fold begins with and ends in.
+struct Ends {
+  const std::byte* before = nullptr;  // folded already, of the ranks to the left; null: of none
+  size_t ranks = 0;                   // that make finished elements; 0: they come out folded
+};
+
 template <typename Format, ReduceOp kOp>
-void fold(double factor, int64_t count, std::span<const std::byte* const> inputs, std::byte* out) {
-  if (inputs.size() == 2) {
+void fold(double factor, int64_t count, const Ends& ends, std::span<const std::byte* const> inputs,
+          std::byte* out) {
+  using Folded = typename Format::Folded;
+  if (inputs.size() == 2 && ends.before == nullptr && ends.ranks == 2) {
     const std::byte *const left = inputs[0], *const right = inputs[1];
     // An element is written after it has been read, should `out` be an input.
 #if defined(__GNUC__) && !defined(__clang__)
@@ -207,41 +215,54 @@ void fold(double factor, int64_t count, std::span<const std::byte* const> inputs
     }
     return;
   }
-  typename Format::Folded sums[kAtOnce];
+  Folded sums[kAtOnce];
   for (int64_t at = 0; at < count; at += kAtOnce) {
     const int64_t size = std::min(kAtOnce, count - at);
     const size_t offset = static_cast<size_t>(at) * sizeof(typename Format::Stored);
-    for (int64_t i = 0; i < size; ++i) {
-      sums[i] = term<Format, kOp>(inputs[0] + offset, i, factor);
+    const size_t folded_offset = static_cast<size_t>(at) * sizeof(Folded);
+    const size_t folded_bytes = static_cast<size_t>(size) * sizeof(Folded);
+    size_t rank = 0;
+    if (ends.before != nullptr) {
+      std::memcpy(sums, ends.before + folded_offset, folded_bytes);
+    } else {
+      const std::byte* const from = inputs[rank++] + offset;
+      for (int64_t i = 0; i < size; ++i) sums[i] = term<Format, kOp>(from, i, factor);
     }
-    for (size_t rank = 1; rank < inputs.size(); ++rank) {
+    for (; rank < inputs.size(); ++rank) {
       const std::byte* const from = inputs[rank] + offset;
       for (int64_t i = 0; i < size; ++i) {
         sums[i] = step<kOp>(sums[i], term<Format, kOp>(from, i, factor));
       }
     }
+    if (ends.ranks == 0) {
+      std::memcpy(out + folded_offset, sums, folded_bytes);
+      continue;
+    }
     std::byte* const to = out + offset;
-    for (int64_t i = 0; i < size; ++i) put<Format, kOp>(to, i, sums[i], inputs.size());
+    for (int64_t i = 0; i < size; ++i) put<Format, kOp>(to, i, sums[i], ends.ranks);
   }
 }
+
+// What averages of integers are folded in.
+__extension__ using WideSum = __int128;
 
 template <typename T>
-void average_integers(int64_t count, std::span<const std::byte* const> inputs, std::byte* out) {
+void average_integers(int64_t count, const Ends& ends, std::span<const std::byte* const> inputs,
+                      std::byte* out) {
   for (int64_t i = 0; i < count; ++i) {
-    const size_t offset = static_cast<size_t>(i) * sizeof(T);
-    __extension__ __int128 sum = 0;
-    for (const std::byte* input : inputs) {
-      T value;
-      std::memcpy(&value, input + offset, sizeof(T));
-      sum += value;
+    WideSum sum = ends.before == nullptr ? 0 : element<WideSum>(ends.before, i);
+    for (const std::byte* input : inputs) sum += element<T>(input, i);
+    if (ends.ranks == 0) {
+      std::memcpy(out + static_cast<size_t>(i) * sizeof(sum), &sum, sizeof(sum));
+      continue;
     }
     // An average of values of a type is one of them, also of those with fewer than eight bits.
-    const T result = static_cast<T>(sum / static_cast<int64_t>(inputs.size()));
-    std::memcpy(out + offset, &result, sizeof(T));
+    const T result = static_cast<T>(sum / static_cast<int64_t>(ends.ranks));
+    std::memcpy(out + static_cast<size_t>(i) * sizeof(T), &result, sizeof(T));
   }
 }
 
-using Fold = void (*)(double, int64_t, std::span<const std::byte* const>, std::byte*);
+using Fold = void (*)(double, int64_t, const Ends&, std::span<const std::byte* const>, std::byte*);
 
 template <typename Format>
 Fold fold_of(ReduceOp op) {
@@ -280,18 +301,18 @@ Fold fold_of(ReduceOp op) {
 }
 
 template <typename Format>
-void run(const Reduction& reduction, int64_t count, std::span<const std::byte* const> inputs,
-         std::byte* out) {
+void run(const Reduction& reduction, int64_t count, const Ends& ends,
+         std::span<const std::byte* const> inputs, std::byte* out) {
   if constexpr (std::is_integral_v<typename Format::Folded>) {
     if (reduction.op == ReduceOp::kAvg) {
-      return average_integers<typename Format::Stored>(count, inputs, out);
+      return average_integers<typename Format::Stored>(count, ends, inputs, out);
     }
   }
   const Fold fold = fold_of<Format>(reduction.op);
   if (fold == nullptr) {
     die_of_bad_result(internal_error("{} was not checked", reduction.to_string()));
   }
-  fold(reduction.factor, count, inputs, out);
+  fold(reduction.factor, count, ends, inputs, out);
 }
 
 // As bits of which the lowest counts.
@@ -311,6 +332,92 @@ Reduction of_booleans(const Reduction& reduction) {
 
 template <DType kDType>
 using Byte = AnyFloat<kDType, uint8_t>;
+
+template <typename T>
+struct FormatTag {
+  using Type = T;
+};
+
+// use(FormatTag<...>()) of the dtype's.
+template <typename Use>
+auto with_format(DType dtype, const Use& use) {
+  using enum DType;
+  switch (dtype) {
+    case kInvalid:
+      break;
+    case kI1:
+      return use(FormatTag<Plain<uint8_t>>());
+    case kI2:
+      return use(FormatTag<Narrow<2, true>>());
+    case kI4:
+      return use(FormatTag<Narrow<4, true>>());
+    case kI8:
+      return use(FormatTag<Plain<int8_t>>());
+    case kI16:
+      return use(FormatTag<Plain<int16_t>>());
+    case kI32:
+      return use(FormatTag<Plain<int32_t>>());
+    case kI64:
+      return use(FormatTag<Plain<int64_t>>());
+    case kUI2:
+      return use(FormatTag<Narrow<2, false>>());
+    case kUI4:
+      return use(FormatTag<Narrow<4, false>>());
+    case kUI8:
+      return use(FormatTag<Plain<uint8_t>>());
+    case kUI16:
+      return use(FormatTag<Plain<uint16_t>>());
+    case kUI32:
+      return use(FormatTag<Plain<uint32_t>>());
+    case kUI64:
+      return use(FormatTag<Plain<uint64_t>>());
+    case kF4E2M1FN:
+      return use(FormatTag<Byte<kF4E2M1FN>>());
+    case kF6E2M3FN:
+      return use(FormatTag<Byte<kF6E2M3FN>>());
+    case kF6E3M2FN:
+      return use(FormatTag<Byte<kF6E3M2FN>>());
+    case kF8E3M4:
+      return use(FormatTag<Byte<kF8E3M4>>());
+    case kF8E4M3:
+      return use(FormatTag<Byte<kF8E4M3>>());
+    case kF8E4M3FN:
+      return use(FormatTag<Byte<kF8E4M3FN>>());
+    case kF8E4M3FNUZ:
+      return use(FormatTag<Byte<kF8E4M3FNUZ>>());
+    case kF8E4M3B11FNUZ:
+      return use(FormatTag<Byte<kF8E4M3B11FNUZ>>());
+    case kF8E5M2:
+      return use(FormatTag<Byte<kF8E5M2>>());
+    case kF8E5M2FNUZ:
+      return use(FormatTag<Byte<kF8E5M2FNUZ>>());
+    case kF8E8M0FNU:
+      return use(FormatTag<Byte<kF8E8M0FNU>>());
+    case kBF16:
+      return use(FormatTag<Bf16>());
+    case kF16:
+      return use(FormatTag<F16>());
+    case kTF32:
+      return use(FormatTag<AnyFloat<kTF32, uint32_t>>());
+    case kF32:
+      return use(FormatTag<Plain<float>>());
+    case kF64:
+      return use(FormatTag<Plain<double>>());
+    case kC64:
+      return use(FormatTag<Plain<Complex<float>>>());
+    case kC128:
+      return use(FormatTag<Plain<Complex<double>>>());
+  }
+  die_of_bad_result(internal_error("a reduction of {}", dtype_name(dtype)));
+}
+
+void run(const Reduction& reduction, DType dtype, int64_t count, const Ends& ends,
+         std::span<const std::byte* const> inputs, std::byte* out) {
+  const Reduction by = dtype == DType::kI1 ? of_booleans(reduction) : reduction;
+  with_format(dtype, [&](auto format) {
+    run<typename decltype(format)::Type>(by, count, ends, inputs, out);
+  });
+}
 
 }  // namespace
 
@@ -354,74 +461,25 @@ Status check_reduction(const Reduction& reduction, DType dtype) {
 
 void reduce(const Reduction& reduction, DType dtype, int64_t count,
             std::span<const std::byte* const> inputs, std::byte* out) {
-  using enum DType;
-  switch (dtype) {
-    case kInvalid:
-      break;
-    case kI1:
-      return run<Plain<uint8_t>>(of_booleans(reduction), count, inputs, out);
-    case kI2:
-      return run<Narrow<2, true>>(reduction, count, inputs, out);
-    case kI4:
-      return run<Narrow<4, true>>(reduction, count, inputs, out);
-    case kI8:
-      return run<Plain<int8_t>>(reduction, count, inputs, out);
-    case kI16:
-      return run<Plain<int16_t>>(reduction, count, inputs, out);
-    case kI32:
-      return run<Plain<int32_t>>(reduction, count, inputs, out);
-    case kI64:
-      return run<Plain<int64_t>>(reduction, count, inputs, out);
-    case kUI2:
-      return run<Narrow<2, false>>(reduction, count, inputs, out);
-    case kUI4:
-      return run<Narrow<4, false>>(reduction, count, inputs, out);
-    case kUI8:
-      return run<Plain<uint8_t>>(reduction, count, inputs, out);
-    case kUI16:
-      return run<Plain<uint16_t>>(reduction, count, inputs, out);
-    case kUI32:
-      return run<Plain<uint32_t>>(reduction, count, inputs, out);
-    case kUI64:
-      return run<Plain<uint64_t>>(reduction, count, inputs, out);
-    case kF4E2M1FN:
-      return run<Byte<kF4E2M1FN>>(reduction, count, inputs, out);
-    case kF6E2M3FN:
-      return run<Byte<kF6E2M3FN>>(reduction, count, inputs, out);
-    case kF6E3M2FN:
-      return run<Byte<kF6E3M2FN>>(reduction, count, inputs, out);
-    case kF8E3M4:
-      return run<Byte<kF8E3M4>>(reduction, count, inputs, out);
-    case kF8E4M3:
-      return run<Byte<kF8E4M3>>(reduction, count, inputs, out);
-    case kF8E4M3FN:
-      return run<Byte<kF8E4M3FN>>(reduction, count, inputs, out);
-    case kF8E4M3FNUZ:
-      return run<Byte<kF8E4M3FNUZ>>(reduction, count, inputs, out);
-    case kF8E4M3B11FNUZ:
-      return run<Byte<kF8E4M3B11FNUZ>>(reduction, count, inputs, out);
-    case kF8E5M2:
-      return run<Byte<kF8E5M2>>(reduction, count, inputs, out);
-    case kF8E5M2FNUZ:
-      return run<Byte<kF8E5M2FNUZ>>(reduction, count, inputs, out);
-    case kF8E8M0FNU:
-      return run<Byte<kF8E8M0FNU>>(reduction, count, inputs, out);
-    case kBF16:
-      return run<Bf16>(reduction, count, inputs, out);
-    case kF16:
-      return run<F16>(reduction, count, inputs, out);
-    case kTF32:
-      return run<AnyFloat<kTF32, uint32_t>>(reduction, count, inputs, out);
-    case kF32:
-      return run<Plain<float>>(reduction, count, inputs, out);
-    case kF64:
-      return run<Plain<double>>(reduction, count, inputs, out);
-    case kC64:
-      return run<Plain<Complex<float>>>(reduction, count, inputs, out);
-    case kC128:
-      return run<Plain<Complex<double>>>(reduction, count, inputs, out);
-  }
-  die_of_bad_result(internal_error("a reduction of {}", dtype_name(dtype)));
+  run(reduction, dtype, count, {nullptr, inputs.size()}, inputs, out);
+}
+
+int64_t partial_bytes(const Reduction& reduction, DType dtype) {
+  return with_format(dtype, [&](auto format) -> int64_t {
+    using Folded = typename decltype(format)::Type::Folded;
+    const bool is_wide = std::is_integral_v<Folded> && reduction.op == ReduceOp::kAvg;
+    return is_wide ? sizeof(WideSum) : sizeof(Folded);
+  });
+}
+
+void reduce_partly(const Reduction& reduction, DType dtype, int64_t count, const std::byte* before,
+                   std::span<const std::byte* const> inputs, std::byte* partials) {
+  run(reduction, dtype, count, {before, 0}, inputs, partials);
+}
+
+void reduce_rest(const Reduction& reduction, DType dtype, int64_t count, const std::byte* before,
+                 std::span<const std::byte* const> inputs, int ranks, std::byte* out) {
+  run(reduction, dtype, count, {before, static_cast<size_t>(ranks)}, inputs, out);
 }
 
 }  // namespace hekla::process_group

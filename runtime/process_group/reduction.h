@@ -63,4 +63,15 @@ Status check_reduction(const Reduction& reduction, DType dtype);
 void reduce(const Reduction& reduction, DType dtype, int64_t count,
             std::span<const std::byte* const> inputs, std::byte* out);
 
+// The same bits in steps, from the lowest ranks to the highest: what has been folded of some goes
+// on to the next as partials, which are not rounded: f32 of floats below 32 bits, 16 bytes of
+// averages of integers, else the type itself. `before`: partials of all ranks below the inputs';
+// null: there are none, and one input at least.
+int64_t partial_bytes(const Reduction& reduction, DType dtype);  // of an element
+void reduce_partly(const Reduction& reduction, DType dtype, int64_t count, const std::byte* before,
+                   std::span<const std::byte* const> inputs, std::byte* partials);
+// The last step; `ranks` in all.
+void reduce_rest(const Reduction& reduction, DType dtype, int64_t count, const std::byte* before,
+                 std::span<const std::byte* const> inputs, int ranks, std::byte* out);
+
 }  // namespace hekla::process_group

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Programs over processes of several hosts, which are namespaces of this machine: those of one host share
 memory, between hosts they exchange through Gloo, and the bits are those of one process."""
+import json
 import os
 import re
 import subprocess
@@ -8,6 +9,7 @@ import sys
 
 import hosts
 import pytest
+from plugin_session import build_dir
 from test_processes import VALUES, has_transport, program, run
 
 pytestmark = pytest.mark.any_plugin
@@ -91,3 +93,25 @@ def test_a_host_that_is_cut_off_is_named(ours):
     for own, text in enumerate(said):
         gone = 'process [23] ' if own < 2 else 'process [01] '
         assert re.search('^lost .*' + gone + r'\(pid \d+ on .*no sign of life for \d', text), (own, text)
+
+
+# Process groups of two hosts with two ranks each, whose ranks follow each other or alternate: every operation,
+# in arrays that cross between the hosts once.
+@pytest.mark.any_platform
+@pytest.mark.parametrize('places', [(0, 0, 1, 1), (0, 1, 0, 1)], ids=['in_a_row', 'in_turn'])
+def test_process_groups(places):
+    tool = build_dir() / 'bin' / 'hekla'
+    with hosts.Hosts(2) as both:
+        values = {**os.environ, 'HEKLA_LOG': 'info', 'WORLD_SIZE': '4', 'MASTER_ADDR': both[0].address,
+                  'MASTER_PORT': str(PORT)}
+        ranks = [both[place].start(
+            [tool, 'group-check', '--init', 'env://', '--transport', 'auto', '--sizes', '0,28,300000', '--dtype', 'bf16',
+             '--flat-bytes', '1000', '--segment-bytes', '20000'],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**values, 'RANK': str(rank)})
+            for rank, place in enumerate(places)]
+        for rank, process in enumerate(ranks):
+            output, errors = process.communicate(timeout=120)
+            said = json.loads(output)
+            assert said['problems'] == [] and said['checks'] > 100
+            if rank == 0:
+                assert 'by messages within and between 2 hosts: ranks 0 and' in errors

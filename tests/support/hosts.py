@@ -84,9 +84,12 @@ class Host:
 
 
 class Hosts:
-    """with Hosts(2) as hosts: hosts[0].start(...), hosts[0].address."""
+    """with Hosts(2) as hosts: hosts[0].start(...), hosts[0].address.
 
-    def __init__(self, count):
+    `rate`, "1gbit": what each host's link carries each way, at most."""
+
+    def __init__(self, count, rate=None):
+        self._rate = rate
         self._network = f'hekla{uuid.uuid4().hex[:6]}'
         self._count = count
         self._all = []
@@ -109,6 +112,9 @@ class Hosts:
                 _run('ip', '-n', host.name, 'addr', 'add', f'{host.address}/24', 'dev', 'net0')
                 _run('ip', '-n', host.name, 'link', 'set', 'net0', 'up')
                 _run('ip', '-n', host.name, 'link', 'set', 'lo', 'up')
+                for network, device in ((host.name, 'net0'), (self._network, f'port{index}')) if self._rate else ():
+                    _run('tc', '-n', network, 'qdisc', 'add', 'dev', device, 'root', 'tbf', 'rate', self._rate,
+                         'burst', '512kb', 'latency', '50ms')
         except BaseException:
             self.__exit__()
             raise

@@ -15,14 +15,17 @@ TEST(Conformance, EverythingIsAsTheReferenceHasIt) {
   struct Way {
     const char* memory;
     int64_t flat, segment;
+    int ranks_per_host = -1;
   };
-  for (const auto& [memory, flat, segment] : {Way{"off", 32 << 10, 1 << 20},
-                                              {"off", 0, 100},
-                                              {"on", 32 << 10, 1 << 20},
-                                              {"on", 0, 1},
-                                              {"on", 100, 300}}) {
+  for (const auto& [memory, flat, segment, ranks_per_host] : {Way{"off", 32 << 10, 1 << 20},
+                                                              {"off", 0, 100},
+                                                              {"off", 20, 100, 2},
+                                                              {"on", 32 << 10, 1 << 20},
+                                                              {"on", 0, 1},
+                                                              {"on", 100, 300}}) {
     Options options;
     options.shared_memory = memory;
+    options.ranks_per_host = ranks_per_host;
     options.flat_bytes = options.shared_flat_bytes = flat;
     options.segment_bytes = options.shared_slot_bytes = segment;
     std::atomic<size_t> count = 0;
