@@ -257,10 +257,18 @@ Status reduce_by_slices(Exchange& exchange, const Elements* out, const ConstElem
   return ok_status();
 }
 
-// A reduction of that many elements for each who folds some.
-bool is_hierarchical(const Exchange& exchange, const ConstElements& x) {
+// Whether a reduction of that many elements for each who folds some goes from host to host: where
+// fewer bytes leave a host then. `has_results`: that go to all, too.
+bool is_hierarchical(const Exchange& exchange, const ConstElements& x, const Reduction& by,
+                     bool has_results) {
   const HostLayout& layout = exchange.layout();
-  return layout.has_levels() && layout.is_in_rows() && !exchange.is_flat(x);
+  if (!layout.has_levels() || !layout.is_in_rows() || exchange.is_flat(x)) return false;
+  if (exchange.is_layout_forced()) return true;
+  const auto partial =
+      static_cast<double>(partial_bytes(by, x.dtype)) / static_cast<double>(dtype_bytes(x.dtype));
+  // A host in the midst passes results on as well.
+  const double leaving = partial + (has_results && layout.hosts() > 2 ? 1 : 0);
+  return (has_results ? 2 : 1) * layout.most_leaving() > leaving;
 }
 
 }  // namespace
@@ -274,7 +282,8 @@ Status run_barrier(Exchange& exchange) {
 Status run_all_reduce(Exchange& exchange, const Elements& out, const ConstElements& in,
                       const Reduction& by) {
   if (auto shared = exchange.shared()) return shared_all_reduce(*shared, out, in, by);
-  if (is_hierarchical(exchange, in)) return hierarchical_all_reduce(exchange, out, in, by);
+  if (is_hierarchical(exchange, in, by, true))
+    return hierarchical_all_reduce(exchange, out, in, by);
   if (!exchange.is_flat(in)) return reduce_by_slices(exchange, &out, in, by, others_of(exchange));
   const auto ranks = static_cast<size_t>(exchange.size());
   HEKLA_RETURN_IF_ERROR(
@@ -285,7 +294,8 @@ Status run_all_reduce(Exchange& exchange, const Elements& out, const ConstElemen
 Status run_reduce(Exchange& exchange, const Elements& out, const ConstElements& in, int root,
                   const Reduction& by) {
   if (auto shared = exchange.shared()) return shared_reduce(*shared, out, in, root, by);
-  if (is_hierarchical(exchange, in)) return hierarchical_reduce(exchange, out, in, root, by);
+  if (is_hierarchical(exchange, in, by, false))
+    return hierarchical_reduce(exchange, out, in, root, by);
   const bool is_root = exchange.rank() == root;
   if (!exchange.is_flat(in)) {
     return reduce_by_slices(exchange, is_root ? &out : nullptr, in, by,
@@ -301,7 +311,7 @@ Status run_reduce(Exchange& exchange, const Elements& out, const ConstElements& 
 Status run_reduce_scatter(Exchange& exchange, const Elements& out, const ConstElements& in,
                           const Reduction& by) {
   if (auto shared = exchange.shared()) return shared_reduce_scatter(*shared, out, in, by);
-  if (is_hierarchical(exchange, out)) {
+  if (is_hierarchical(exchange, out, by, false)) {
     return hierarchical_reduce_scatter(exchange, out, in, by);
   }
   const auto ranks = static_cast<size_t>(exchange.size());

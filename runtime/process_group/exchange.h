@@ -27,6 +27,7 @@ class Exchange {
   int rank() const { return member_.rank(); }
   int size() const { return member_.size(); }
   const HostLayout& layout() const { return member_.layout(); }
+  bool is_layout_forced() const { return options_.ranks_per_host > 0; }
   bool is_flat(const ConstElements& x) const { return x.size_bytes() <= options_.flat_bytes; }
 
   // The call through the memory of the group, where it has one: instead of all that follows.

@@ -14,9 +14,11 @@ namespace {
 
 using Round = Exchange::Round;
 
-// Of a lane: few enough that hosts soon have something to do, enough for what a message costs.
-// Between 64 and 256 KiB all sizes were alike on a link of 1 Gbit/s, 1 MiB a fifth slower.
-constexpr int64_t kPieceBytes = int64_t{128} << 10;
+// Of a lane: small enough that hosts soon have something to do, enough for what a message costs. On
+// a link of 1 Gbit/s and lanes of 4 MiB sizes from 64 to 256 KiB were alike, 1 MiB a fifth slower;
+// where links are as fast as memory 256 KiB of 64 MiB were slower than 1 MiB by half.
+constexpr int64_t kLeastPieceBytes = int64_t{128} << 10;
+constexpr int64_t kPiecesOfALane = 16;
 
 // Elements that are reduced together, and who does so on each host.
 struct Lane {
@@ -72,10 +74,10 @@ class Reducer {
   }
 
   Exchange::Piece piece(const Lane& lane, int64_t k) const {
-    return exchange_.piece(lane.slice.count, k, kPieceBytes);
+    return exchange_.piece(lane.slice.count, k, piece_bytes(lane));
   }
   int64_t piece_count(const Lane& lane) const {
-    return exchange_.piece_count(lane.slice.count, kPieceBytes);
+    return exchange_.piece_count(lane.slice.count, piece_bytes(lane));
   }
   // All pieces, first ones first, so that the ranks of a host and the hosts get theirs in turn.
   Status for_pieces(const std::function<Status(const Lane&, int64_t k)>& each) const {
@@ -90,6 +92,9 @@ class Reducer {
   }
 
  private:
+  int64_t piece_bytes(const Lane& lane) const {
+    return std::max(kLeastPieceBytes, lane.slice.count * dtype_bytes(in_.dtype) / kPiecesOfALane);
+  }
   ConstElements input(const Lane& lane, int64_t k) const {
     const auto [first, count] = piece(lane, k);
     return in_.part(lane.slice.first + first, count);

@@ -30,6 +30,8 @@ TEST(HostLayout, WhoIsWhere) {
   EXPECT_FALSE(HostLayout::of({1, 1, 1}).has_levels());
   EXPECT_FALSE(HostLayout::of({1, 2, 3}).has_levels());
   EXPECT_FALSE(HostLayout().has_levels());
+  EXPECT_EQ(HostLayout::of_rows(8, 4).most_leaving(), 2);    // four ranks, half of each one's
+  EXPECT_EQ(HostLayout::of_rows(5, 2).most_leaving(), 1.2);  // two, three fifths
 }
 
 // Hosts with as many ranks, a last one with fewer, one whose ranks have several lanes each, in one

@@ -44,6 +44,17 @@ struct HostLayout {
   bool has_levels() const { return hosts() > 1 && hosts() < static_cast<int>(host_of.size()); }
   // The ranks of each host follow each other.
   bool is_in_rows() const { return std::is_sorted(host_of.begin(), host_of.end()); }
+  // Of a byte that each rank has for all, in parts for each, how many leave the host that most
+  // leave, where each rank sends to each other.
+  double most_leaving() const {
+    double most = 0;
+    const auto all = static_cast<double>(host_of.size());
+    for (const std::vector<int>& ranks : ranks_of) {
+      const auto own = static_cast<double>(ranks.size());
+      most = std::max(most, own * (all - own) / all);
+    }
+    return most;
+  }
   // Of the ranks of a host, the one that does work number i of what they share.
   int worker(int host, int i) const {
     const std::vector<int>& ranks = on(host);

@@ -81,9 +81,10 @@ struct Options {
   std::chrono::nanoseconds shared_spin = std::chrono::nanoseconds(-1);
 
   // How many ranks a host has, where not all share one memory: large reductions, gathers and
-  // broadcasts then cross from host to host once (hierarchical.h). Less than 0: as it is, if the
-  // group may share memory (shared_memory, engine); 0: all ranks send to each other; else as if
-  // every so many ranks in a row had a host. The same on all ranks.
+  // broadcasts then cross from host to host once (hierarchical.h) where that is less. Less than 0:
+  // as it is, if the group may share memory (shared_memory, engine); 0: all ranks send to each
+  // other; else as if every so many ranks in a row had a host, and always so. The same on all
+  // ranks.
   int ranks_per_host = -1;
 
   // Of calls that go together those of at most that size go as one. The same on all ranks.

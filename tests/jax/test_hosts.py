@@ -105,8 +105,8 @@ def test_process_groups(places):
         values = {**os.environ, 'HEKLA_LOG': 'info', 'WORLD_SIZE': '4', 'MASTER_ADDR': both[0].address,
                   'MASTER_PORT': str(PORT)}
         ranks = [both[place].start(
-            [tool, 'group-check', '--init', 'env://', '--transport', 'auto', '--sizes', '0,28,300000', '--dtype', 'bf16',
-             '--flat-bytes', '1000', '--segment-bytes', '20000'],
+            [tool, 'group-check', '--init', 'env://', '--transport', 'auto', '--sizes', '0,28,300000',
+             '--dtype', 'f32', '--dtype', 'bf16', '--flat-bytes', '1000', '--segment-bytes', '20000'],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**values, 'RANK': str(rank)})
             for rank, place in enumerate(places)]
         for rank, process in enumerate(ranks):
