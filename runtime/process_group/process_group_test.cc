@@ -13,7 +13,7 @@
 
 #include "runtime/process_group/group_memory.h"
 #include "runtime/process_group/objects.h"
-#include "runtime/process_group/testing/ranks.h"
+#include "runtime/process_group/testing/ways.h"
 
 namespace hekla::process_group {
 namespace {
@@ -22,60 +22,9 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 using enum ReduceOp;
 
-bool says(const Status& status, std::string_view text) {
-  return status.message().find(text) != std::string::npos;
-}
+class ProcessGroupBy : public ByWays {};
 
-std::vector<float> noise(int64_t count, int rank) {
-  std::vector<float> values(static_cast<size_t>(count));
-  uint32_t state = 77 + static_cast<uint32_t>(rank) * 7919;
-  for (float& value : values) {
-    state = state * 1664525 + 1013904223;
-    value = static_cast<float>(static_cast<int32_t>(state)) * 0x1p-24F;
-  }
-  return values;
-}
-
-std::string bytes_of(const std::vector<float>& values) {
-  return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float)};
-}
-
-// How collectives go: by messages, from host to host, through shared memory, through it in the
-// smallest pieces.
-enum class Way { kMessages, kHosts, kMemory, kPieces };
-
-class ProcessGroupBy : public testing::TestWithParam<Way> {
- protected:
-  static Options with_way(Options options) {
-    const bool is_by_messages = GetParam() == Way::kMessages || GetParam() == Way::kHosts;
-    options.shared_memory = is_by_messages ? "off" : "on";
-    if (GetParam() == Way::kHosts) {
-      options.ranks_per_host = 2;
-      options.flat_bytes = 0;
-    }
-    if (GetParam() == Way::kPieces) {
-      options.shared_flat_bytes = 0;
-      options.shared_slot_bytes = 1;
-      options.shared_spin = std::chrono::nanoseconds(0);
-    }
-    return options;
-  }
-  static void on_ranks(int size, const Body& body, const Options& options = {}) {
-    process_group::on_ranks(size, body, with_way(options));
-  }
-  static std::vector<int> on_processes(int size, const std::function<int(ProcessGroup&)>& body) {
-    return process_group::on_processes(size, body, with_way({}));
-  }
-};
-
-std::string name_of(const testing::TestParamInfo<Way>& info) {
-  constexpr std::string_view kNames[] = {"messages", "hosts", "memory", "pieces"};
-  return std::string(kNames[static_cast<size_t>(info.param)]);
-}
-
-INSTANTIATE_TEST_SUITE_P(Ways, ProcessGroupBy,
-                         testing::Values(Way::kMessages, Way::kHosts, Way::kMemory, Way::kPieces),
-                         name_of);
+INSTANTIATE_TEST_SUITE_P(Ways, ProcessGroupBy, kWays, name_of);
 
 // The same bits on all ranks, whatever the sizes that choose how it is done.
 TEST(ProcessGroup, SumsHaveOneOrder) {
@@ -89,8 +38,10 @@ TEST(ProcessGroup, SumsHaveOneOrder) {
     options.segment_bytes = segment * 4;
     options.shared_flat_bytes = flat;
     options.shared_slot_bytes = segment;
-    for (const char* const memory : {"off", "on"}) {
-      options.shared_memory = memory;
+    // Through shared memory, by messages, and on hosts of two and three ranks.
+    for (const int ranks_per_host : {-1, 0, 2, 3}) {
+      options.shared_memory = ranks_per_host < 0 ? "on" : "off";
+      options.ranks_per_host = ranks_per_host;
       std::vector<std::string> all(kRanks);
       on_ranks(
           kRanks,
@@ -107,7 +58,7 @@ TEST(ProcessGroup, SumsHaveOneOrder) {
           options);
       for (const std::string& one : all) {
         if (bits.empty()) bits = one;
-        EXPECT_TRUE(one == bits) << memory << " " << flat << " " << segment;
+        EXPECT_TRUE(one == bits) << ranks_per_host << " " << flat << " " << segment;
       }
     }
   }
@@ -350,165 +301,6 @@ TEST_P(ProcessGroupBy, BatchesAndCallbacks) {
     }
     while (called < 2) std::this_thread::yield();
     EXPECT_EQ(called, 2);
-  });
-}
-
-// More than what goes as one, less, and what never does; messages among them.
-TEST_P(ProcessGroupBy, CallsThatGoTogether) {
-  for (const int64_t most : {0, 100, 1 << 20}) {
-    Options options;
-    options.coalesced_bytes = most;
-    on_ranks(
-        3,
-        [](ProcessGroup& group) {
-          const int rank = group.rank(), next = (rank + 1) % 3, before = (rank + 2) % 3;
-          const uint64_t calls = group.sequence();
-          std::vector<std::vector<float>> sums(20);
-          std::vector<int64_t> ids(3), most_ids(7, rank), root(5, rank);
-          std::vector<double> rows(6, rank), row(2);
-          const int64_t id = 10 + rank;
-          int32_t sent = rank, got = -1;
-          ASSERT_TRUE(group.begin_coalescing().ok());
-          EXPECT_EQ(group.begin_coalescing().code(), StatusCode::kFailedPrecondition);
-          std::vector<Work> works;
-          for (size_t i = 0; i < sums.size(); ++i) {
-            sums[i].assign(i * 7, static_cast<float>(rank + 1) * static_cast<float>(i));
-            works.push_back(group.all_reduce(elements(std::span(sums[i]))));
-          }
-          works.push_back(group.all_reduce(elements(std::span(most_ids)), kMax));
-          works.push_back(
-              group.all_gather(elements(std::span(ids)), ConstElements(&id, DType::kI64, 1)));
-          works.push_back(group.send({&sent, DType::kI32, 1}, next));
-          works.push_back(group.receive({&got, DType::kI32, 1}, before));
-          works.push_back(group.broadcast(elements(std::span(root)), 2));
-          works.push_back(
-              group.reduce_scatter(elements(std::span(row)), elements(std::span(rows)), kSum));
-          works.push_back(group.barrier());
-          EXPECT_TRUE(says(works[3].wait(), "have not gone yet"));
-          EXPECT_EQ(ids[0], 0);
-          const Work all = group.end_coalescing();
-          ASSERT_TRUE(all.wait().ok()) << all.error().to_string();
-          for (const Work& work : works) EXPECT_TRUE(work.wait().ok()) << work.call();
-          for (size_t i = 0; i < sums.size(); ++i) {
-            for (const float x : sums[i]) EXPECT_EQ(x, 6 * static_cast<float>(i));
-          }
-          EXPECT_EQ(ids, (std::vector<int64_t>{10, 11, 12}));
-          EXPECT_EQ(most_ids, std::vector<int64_t>(7, 2));
-          EXPECT_EQ(root, std::vector<int64_t>(5, 2));
-          EXPECT_EQ(row, std::vector<double>(2, 3));
-          EXPECT_EQ(got, before);
-          EXPECT_GE(group.sequence() - calls, 4U);
-          EXPECT_EQ(group.end_coalescing().error().code(), StatusCode::kFailedPrecondition);
-          ASSERT_TRUE(group.begin_coalescing().ok());
-          EXPECT_TRUE(group.end_coalescing().wait().ok());
-        },
-        options);
-  }
-}
-
-TEST_P(ProcessGroupBy, CoalescedSumsOfAKindAreOneCallWithTheSameBits) {
-  on_ranks(3, [](ProcessGroup& group) {
-    std::vector<float> x = noise(4000, group.rank()), y = x;
-    ASSERT_TRUE(group.all_reduce(elements(std::span(x))).wait().ok());
-    const uint64_t calls = group.sequence();
-    ASSERT_TRUE(group.begin_coalescing().ok());
-    for (size_t i = 0; i < 40; ++i) {
-      static_cast<void>(group.all_reduce(elements(std::span(y).subspan(i * 100, 100))));
-    }
-    ASSERT_TRUE(group.end_coalescing().wait().ok());
-    EXPECT_EQ(group.sequence(), calls + 1);
-    EXPECT_EQ(bytes_of(x), bytes_of(y));
-  });
-}
-
-TEST_P(ProcessGroupBy, CoalescedCallsThatDifferOrAreRefused) {
-  on_ranks(2, [](ProcessGroup& group) {
-    std::vector<float> x(8, 1), before = x;
-    const Elements all = elements(std::span(x));
-    ASSERT_TRUE(group.begin_coalescing().ok());
-    // As many elements, cut otherwise.
-    const Work first = group.all_reduce(all.part(0, group.rank() == 0 ? 3 : 5));
-    static_cast<void>(group.all_reduce(all.part(0, group.rank() == 0 ? 5 : 3)));
-    const Status status = group.end_coalescing().wait();
-    EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition) << status.to_string();
-    EXPECT_TRUE(says(status, "differs: rank 0 calls")) << status.to_string();
-    EXPECT_EQ(first.wait().code(), StatusCode::kFailedPrecondition);
-    EXPECT_TRUE(says(first.wait(), "2 calls at once: all_reduce(sum) of f32["))
-        << first.wait().to_string();
-    EXPECT_EQ(x, before);
-  });
-  on_ranks(2, [](ProcessGroup& group) {
-    std::vector<float> x(8, 1), before = x;
-    const Elements all = elements(std::span(x));
-    ASSERT_TRUE(group.begin_coalescing().ok());
-    const Work first = group.all_reduce(all);
-    static_cast<void>(group.rank() == 1 ? group.broadcast(all, 7) : group.broadcast(all, 1));
-    const Status status = group.end_coalescing().wait();
-    EXPECT_TRUE(says(status, "rank 7 in a group of 2")) << status.to_string();
-    EXPECT_TRUE(group.rank() == 1 || says(status, "rank 1 has refused it")) << status.to_string();
-    EXPECT_FALSE(first.wait().ok());
-    EXPECT_EQ(x, before);
-  });
-}
-
-TEST_P(ProcessGroupBy, WhatWaitsHasNoPlaceInABlock) {
-  on_ranks(2, [](ProcessGroup& group) {
-    const std::vector<std::function<Status()>> calls = {
-        [&] {
-          return group.new_group({0, 1}).status();
-        },
-        [&] { return group.split(0, 0).status(); },
-        [&] { return group.monitored_barrier(); },
-        [&] { return all_gather_objects(group, "x").status(); },
-        [&] { return gather_objects(group, "x", 0).status(); },
-        [&] { return broadcast_object(group, "x", 0).status(); },
-        [&] {
-          return scatter_object(group, {"x", "y"}, 0).status();
-        },
-    };
-    for (const auto& call : calls) {
-      ASSERT_TRUE(group.begin_coalescing().ok());
-      for (const Status& status : {call(), group.end_coalescing(seconds(20)).wait()}) {
-        EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition) << status.to_string();
-        EXPECT_TRUE(says(status, "between begin_coalescing and end_coalescing"))
-            << status.to_string();
-      }
-      EXPECT_TRUE(call().ok());
-    }
-  });
-}
-
-TEST_P(ProcessGroupBy, WorksOfSeveralAreHeldAsTheirParts) {
-  on_ranks(2, [](ProcessGroup& group) {
-    std::vector<float> x(8, 1);
-    ASSERT_TRUE(group.begin_coalescing().ok());
-    const Work one = group.all_reduce(elements(std::span(x)));
-    const Work all = Work::all("some", {Work("none", ok_status()), Work::all("one", {one})});
-    EXPECT_EQ(all.wait(milliseconds(100)).code(), StatusCode::kFailedPrecondition);
-    EXPECT_TRUE(group.end_coalescing().wait().ok());
-    EXPECT_TRUE(all.wait().ok());
-    EXPECT_EQ(x[7], 2);
-  });
-}
-
-TEST_P(ProcessGroupBy, WhatIsRefusedInABlockIsTheBlocksError) {
-  on_ranks(2, [](ProcessGroup& group) {
-    std::vector<float> x(8, 1), before = x;
-    const Elements all = elements(std::span(x));
-    for (const bool is_send : {false, true}) {
-      ASSERT_TRUE(group.begin_coalescing().ok());
-      static_cast<void>(is_send ? group.send(all, 99) : group.receive(all, 99));
-      const Status status = group.end_coalescing().wait();
-      EXPECT_TRUE(says(status, "rank 99 in a group of 2")) << status.to_string();
-    }
-    // By a caller that checks for itself.
-    ASSERT_TRUE(group.begin_coalescing().ok());
-    const Work made = group.all_reduce(all);
-    if (group.rank() == 1) group.refuse("all_reduce", invalid_argument("an odd number"));
-    const Status status = group.end_coalescing(seconds(20)).wait();
-    EXPECT_TRUE(says(status, "an odd number")) << status.to_string();
-    EXPECT_FALSE(made.wait().ok());
-    EXPECT_EQ(x, before);
   });
 }
 
