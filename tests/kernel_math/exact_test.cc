@@ -8,6 +8,7 @@
 
 #include "backends/reference/elementwise/elementwise.h"
 #include "backends/reference/kernels/convert.h"
+#include "runtime/base/testing/instrumented.h"
 #include "tests/kernel_math/kernel_runner.h"
 
 namespace hekla::kernel {
@@ -21,7 +22,7 @@ std::vector<DType> all_dtypes() {
   return dtypes;
 }
 
-constexpr int64_t kRandom = 4000;
+constexpr int64_t kRandom = testing::sweep(4000, 400);
 
 // The element types that an operation is defined for: b(ool), s(igned), u(nsigned), f(loat),
 // c(omplex). The evaluator must compute it for these and refuse it for others: an oracle that

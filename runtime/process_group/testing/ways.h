@@ -35,7 +35,7 @@ inline std::string bytes_of(const std::vector<float>& values) {
 // smallest pieces.
 enum class Way { kMessages, kHosts, kMemory, kPieces };
 
-class ByWays : public testing::TestWithParam<Way> {
+class ByWays : public ::testing::TestWithParam<Way> {
  protected:
   static Options with_way(Options options) {
     const bool is_by_messages = GetParam() == Way::kMessages || GetParam() == Way::kHosts;
@@ -59,10 +59,11 @@ class ByWays : public testing::TestWithParam<Way> {
   }
 };
 
-inline std::string name_of(const testing::TestParamInfo<Way>& info) {
+inline std::string name_of(const ::testing::TestParamInfo<Way>& info) {
   constexpr std::string_view kNames[] = {"messages", "hosts", "memory", "pieces"};
   return std::string(kNames[static_cast<size_t>(info.param)]);
 }
-inline const auto kWays = testing::Values(Way::kMessages, Way::kHosts, Way::kMemory, Way::kPieces);
+inline const auto kWays =
+    ::testing::Values(Way::kMessages, Way::kHosts, Way::kMemory, Way::kPieces);
 
 }  // namespace hekla::process_group
