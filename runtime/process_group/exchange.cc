@@ -282,8 +282,9 @@ Status run_barrier(Exchange& exchange) {
 Status run_all_reduce(Exchange& exchange, const Elements& out, const ConstElements& in,
                       const Reduction& by) {
   if (auto shared = exchange.shared()) return shared_all_reduce(*shared, out, in, by);
-  if (is_hierarchical(exchange, in, by, true))
+  if (is_hierarchical(exchange, in, by, true)) {
     return hierarchical_all_reduce(exchange, out, in, by);
+  }
   if (!exchange.is_flat(in)) return reduce_by_slices(exchange, &out, in, by, others_of(exchange));
   const auto ranks = static_cast<size_t>(exchange.size());
   HEKLA_RETURN_IF_ERROR(
@@ -294,8 +295,9 @@ Status run_all_reduce(Exchange& exchange, const Elements& out, const ConstElemen
 Status run_reduce(Exchange& exchange, const Elements& out, const ConstElements& in, int root,
                   const Reduction& by) {
   if (auto shared = exchange.shared()) return shared_reduce(*shared, out, in, root, by);
-  if (is_hierarchical(exchange, in, by, false))
+  if (is_hierarchical(exchange, in, by, false)) {
     return hierarchical_reduce(exchange, out, in, root, by);
+  }
   const bool is_root = exchange.rank() == root;
   if (!exchange.is_flat(in)) {
     return reduce_by_slices(exchange, is_root ? &out : nullptr, in, by,
