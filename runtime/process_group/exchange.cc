@@ -181,6 +181,11 @@ Status Exchange::finish() {
   return ok_status();
 }
 
+void copy_block(const HostArray& block, const Elements& to) {
+  if (to.count == 0) return;
+  std::memcpy(to.data, block.data(), static_cast<size_t>(to.size_bytes()));
+}
+
 namespace {
 
 // Folds piece k of what all ranks have for this one.
@@ -249,9 +254,8 @@ Status reduce_by_slices(Exchange& exchange, const Elements* out, const ConstElem
     const Slice slice = slice_of(in.count, exchange.size(), p);
     for (int64_t k = 0; k < exchange.piece_count(slice.count); ++k) {
       HEKLA_ASSIGN_OR_RETURN(const HostArray block, exchange.take_result(p, slice.count, k));
-      const Elements at = out->part(slice.first + exchange.piece(slice.count, k).first, 0);
-      if (block.size_bytes() == 0) continue;
-      std::memcpy(at.data, block.data(), static_cast<size_t>(block.size_bytes()));
+      const auto [first, count] = exchange.piece(slice.count, k);
+      copy_block(block, out->part(slice.first + first, count));
     }
   }
   return ok_status();
@@ -347,8 +351,8 @@ Status run_moves(Exchange& exchange, const std::vector<Elements>& out,
     const Elements& part = out[static_cast<size_t>(p)];
     for (int64_t k = 0; k < exchange.piece_count(part.count); ++k) {
       HEKLA_ASSIGN_OR_RETURN(const HostArray block, exchange.take(p, k));
-      const Elements at = part.part(exchange.piece(part.count, k).first, 0);
-      std::memcpy(at.data, block.data(), static_cast<size_t>(block.size_bytes()));
+      const auto [first, count] = exchange.piece(part.count, k);
+      copy_block(block, part.part(first, count));
     }
   }
   return ok_status();

@@ -83,6 +83,9 @@ class Exchange {
   std::vector<CompletionRef> sending_;  // from the caller's memory
 };
 
+// What has come into where it belongs, which has its size.
+void copy_block(const HostArray& block, const Elements& to);
+
 // The collectives, between begin and finish. Arguments have been checked.
 Status run_barrier(Exchange& exchange);
 Status run_all_reduce(Exchange& exchange, const Elements& out, const ConstElements& in,

@@ -20,11 +20,12 @@ using Round = Exchange::Round;
 constexpr int64_t kLeastPieceBytes = int64_t{128} << 10;
 constexpr int64_t kPiecesOfALane = 16;
 
-// Elements that are reduced together, and who does so on each host.
+// Elements that are reduced together.
 struct Lane {
   int number;
   Slice slice;
-  std::vector<int> owners;  // by host
+  std::vector<int> owners;  // who does so, by host
+  Elements out;             // where this rank wants the result; without memory: nowhere
 };
 
 std::vector<int> without(std::vector<int> ranks, int rank) {
@@ -44,22 +45,18 @@ class Reducer {
         partial_bytes_(partial_bytes(by, in.dtype)),
         lanes_(std::move(lanes)) {}
 
-  // What the last host has folded, piece by piece: where a piece is to lie (without memory:
-  // nowhere, it is for others), and what becomes of it then.
-  struct Results {
-    std::function<Elements(const Lane&, Exchange::Piece)> place;
-    std::function<Status(const Lane&, int64_t k, const ConstElements&)> take;
-  };
+  // Gets each piece of a result that this rank has made.
+  using Deliver = std::function<Status(const Lane&, int64_t k, const ConstElements&)>;
 
   bool is_owner(const Lane& lane) const {
     return lane.owners[static_cast<size_t>(host_)] == exchange_.rank();
   }
-  const std::vector<Lane>& lanes() const { return lanes_; }
   int host() const { return host_; }
   bool is_last_host() const { return host_ + 1 == layout_.hosts(); }
 
-  // By the end of it the results of this rank's lanes have been made, if it is on the last host.
-  Status run(const Results& results) {
+  // By the end of it the results of this rank's lanes have been made and delivered, if it is on the
+  // last host.
+  Status run(const Deliver& deliver) {
     const auto ranks = static_cast<size_t>(exchange_.size());
     HEKLA_RETURN_IF_ERROR(
         exchange_.begin(std::vector<ConstElements>(ranks), std::vector<int64_t>(ranks)));
@@ -69,7 +66,7 @@ class Reducer {
                             k, input(lane, k));
     }));
     return for_pieces([&](const Lane& lane, int64_t k) -> Status {
-      return is_owner(lane) ? fold_piece(lane, k, results) : ok_status();
+      return is_owner(lane) ? fold_piece(lane, k, deliver) : ok_status();
     });
   }
 
@@ -78,6 +75,14 @@ class Reducer {
   }
   int64_t piece_count(const Lane& lane) const {
     return exchange_.piece_count(lane.slice.count, piece_bytes(lane));
+  }
+  // What rank `from` sends as a piece of the result, where this rank wants it.
+  Result<Elements> take_result(const Lane& lane, int64_t k, int from) const {
+    const Elements at = place(lane, k);
+    HEKLA_ASSIGN_OR_RETURN(const HostArray block,
+                           exchange_.take(from, Round::kResults, lane.number, k, at.size_bytes()));
+    copy_block(block, at);
+    return at;
   }
   // All pieces, first ones first, so that the ranks of a host and the hosts get theirs in turn.
   Status for_pieces(const std::function<Status(const Lane&, int64_t k)>& each) const {
@@ -95,12 +100,17 @@ class Reducer {
   int64_t piece_bytes(const Lane& lane) const {
     return std::max(kLeastPieceBytes, lane.slice.count * dtype_bytes(in_.dtype) / kPiecesOfALane);
   }
+  Elements place(const Lane& lane, int64_t k) const {
+    if (lane.out.data == nullptr) return {};
+    const auto [first, count] = piece(lane, k);
+    return lane.out.part(first, count);
+  }
   ConstElements input(const Lane& lane, int64_t k) const {
     const auto [first, count] = piece(lane, k);
     return in_.part(lane.slice.first + first, count);
   }
 
-  Status fold_piece(const Lane& lane, int64_t k, const Results& results) {
+  Status fold_piece(const Lane& lane, int64_t k, const Deliver& deliver) {
     const auto [first, count] = piece(lane, k);
     const std::vector<int>& ranks = layout_.on(host_);
     std::vector<HostArray> blocks(ranks.size());
@@ -122,14 +132,14 @@ class Reducer {
     }
     const std::byte* const folded = host_ > 0 ? before.data() : nullptr;
     if (is_last_host()) {
-      const Elements out = results.place(lane, {first, count});
+      const Elements out = place(lane, k);
       HostArray scratch;
       if (out.data == nullptr) {
         HEKLA_ASSIGN_OR_RETURN(scratch, Staging::allocate(in_.dtype, {count}));
       }
       reduce_rest(by_, in_.dtype, count, folded, inputs, exchange_.size(),
                   out.data == nullptr ? scratch.mutable_data() : out.bytes());
-      return results.take(lane, k, out.data == nullptr ? elements(std::as_const(scratch)) : out);
+      return deliver(lane, k, out.data == nullptr ? elements(std::as_const(scratch)) : out);
     }
     HEKLA_ASSIGN_OR_RETURN(HostArray partials,
                            Staging::allocate(DType::kUI8, {count * partial_bytes_}));
@@ -148,22 +158,31 @@ class Reducer {
 };
 
 // The elements in as many slices as a host has ranks at most.
-std::vector<Lane> slices_of(const HostLayout& layout, int64_t count) {
+std::vector<Lane> slices_of(const HostLayout& layout, int64_t count, const Elements& out) {
   const int lanes = layout.most_on_a_host();
   std::vector<Lane> all;
   for (int i = 0; i < lanes; ++i) {
-    all.push_back({i, slice_of(count, lanes, i), {}});
+    const Slice slice = slice_of(count, lanes, i);
+    all.push_back({i, slice, {}, out.data == nullptr ? out : out.part(slice.first, slice.count)});
     for (int h = 0; h < layout.hosts(); ++h) all.back().owners.push_back(layout.worker(h, i));
   }
   return all;
 }
 
-// A piece that comes is written where it belongs.
-Status write(const HostArray& block, const Elements& to) {
-  if (to.count > 0) {
-    std::memcpy(to.data, block.data(), static_cast<size_t>(to.size_bytes()));
-  }
-  return ok_status();
+// Each lane's result goes to one rank.
+Status reduce_to_receivers(Exchange& exchange, Reducer& reducer,
+                           const std::function<int(const Lane&)>& receiver_of) {
+  HEKLA_RETURN_IF_ERROR(
+      reducer.run([&](const Lane& lane, int64_t k, const ConstElements& piece) -> Status {
+        const int receiver = receiver_of(lane);
+        if (receiver == exchange.rank()) return ok_status();
+        return exchange.send({receiver}, Round::kResults, lane.number, k, piece);
+      }));
+  return reducer.for_pieces([&](const Lane& lane, int64_t k) -> Status {
+    const int from = lane.owners.back();
+    if (receiver_of(lane) != exchange.rank() || from == exchange.rank()) return ok_status();
+    return reducer.take_result(lane, k, from).status();
+  });
 }
 
 }  // namespace
@@ -171,55 +190,35 @@ Status write(const HostArray& block, const Elements& to) {
 Status hierarchical_all_reduce(Exchange& exchange, const Elements& out, const ConstElements& in,
                                const Reduction& by) {
   const HostLayout& layout = exchange.layout();
-  Reducer reducer(exchange, in, by, slices_of(layout, in.count));
+  Reducer reducer(exchange, in, by, slices_of(layout, in.count, out));
   const auto host = static_cast<size_t>(reducer.host());
-  const auto place = [&](const Lane& lane, Exchange::Piece piece) -> Elements {
-    return out.part(lane.slice.first + piece.first, piece.count);
-  };
   // To the host before and to the others on this one.
   const auto pass_on = [&](const Lane& lane, int64_t k, const ConstElements& piece) -> Status {
     std::vector<int> to = without(layout.on(reducer.host()), exchange.rank());
     if (host > 0) to.insert(to.begin(), lane.owners[host - 1]);
     return exchange.send(to, Round::kResults, lane.number, k, piece);
   };
-  HEKLA_RETURN_IF_ERROR(reducer.run({place, pass_on}));
-  const auto take_result = [&](const Lane& lane, int64_t k, int from) -> Status {
-    const Elements at = place(lane, reducer.piece(lane, k));
-    HEKLA_ASSIGN_OR_RETURN(const HostArray block,
-                           exchange.take(from, Round::kResults, lane.number, k, at.size_bytes()));
-    HEKLA_RETURN_IF_ERROR(write(block, at));
-    return reducer.is_owner(lane) ? pass_on(lane, k, at) : ok_status();
-  };
+  HEKLA_RETURN_IF_ERROR(reducer.run(pass_on));
   if (!reducer.is_last_host()) {
     HEKLA_RETURN_IF_ERROR(reducer.for_pieces([&](const Lane& lane, int64_t k) -> Status {
-      return reducer.is_owner(lane) ? take_result(lane, k, lane.owners[host + 1]) : ok_status();
+      if (!reducer.is_owner(lane)) return ok_status();
+      HEKLA_ASSIGN_OR_RETURN(const Elements piece,
+                             reducer.take_result(lane, k, lane.owners[host + 1]));
+      return pass_on(lane, k, piece);
     }));
   }
   return reducer.for_pieces([&](const Lane& lane, int64_t k) -> Status {
-    return reducer.is_owner(lane) ? ok_status() : take_result(lane, k, lane.owners[host]);
+    if (reducer.is_owner(lane)) return ok_status();
+    return reducer.take_result(lane, k, lane.owners[host]).status();
   });
 }
 
 Status hierarchical_reduce(Exchange& exchange, const Elements& out, const ConstElements& in,
                            int root, const Reduction& by) {
-  Reducer reducer(exchange, in, by, slices_of(exchange.layout(), in.count));
   const bool is_root = exchange.rank() == root;
-  const auto place = [&](const Lane& lane, Exchange::Piece piece) -> Elements {
-    if (!is_root) return {};
-    return out.part(lane.slice.first + piece.first, piece.count);
-  };
-  const auto send = [&](const Lane& lane, int64_t k, const ConstElements& piece) -> Status {
-    return is_root ? ok_status() : exchange.send({root}, Round::kResults, lane.number, k, piece);
-  };
-  HEKLA_RETURN_IF_ERROR(reducer.run({place, send}));
-  if (!is_root) return ok_status();
-  return reducer.for_pieces([&](const Lane& lane, int64_t k) -> Status {
-    if (lane.owners.back() == root) return ok_status();
-    const Elements at = place(lane, reducer.piece(lane, k));
-    HEKLA_ASSIGN_OR_RETURN(const HostArray block, exchange.take(lane.owners.back(), Round::kResults,
-                                                                lane.number, k, at.size_bytes()));
-    return write(block, at);
-  });
+  Reducer reducer(exchange, in, by,
+                  slices_of(exchange.layout(), in.count, is_root ? out : Elements()));
+  return reduce_to_receivers(exchange, reducer, [root](const Lane&) { return root; });
 }
 
 Status hierarchical_reduce_scatter(Exchange& exchange, const Elements& out, const ConstElements& in,
@@ -228,28 +227,11 @@ Status hierarchical_reduce_scatter(Exchange& exchange, const Elements& out, cons
   // Each rank's part is a lane, which is its own on its host.
   std::vector<Lane> lanes;
   for (int r = 0; r < exchange.size(); ++r) {
-    lanes.push_back({r, {r * out.count, out.count}, {}});
+    lanes.push_back({r, {r * out.count, out.count}, {}, r == exchange.rank() ? out : Elements()});
     for (int h = 0; h < layout.hosts(); ++h) lanes.back().owners.push_back(layout.proxy(h, r));
   }
   Reducer reducer(exchange, in, by, std::move(lanes));
-  const auto place = [&](const Lane& lane, Exchange::Piece piece) -> Elements {
-    if (lane.number != exchange.rank()) return {};
-    return out.part(piece.first, piece.count);
-  };
-  const auto send = [&](const Lane& lane, int64_t k, const ConstElements& piece) -> Status {
-    if (lane.number == exchange.rank()) return ok_status();
-    return exchange.send({lane.number}, Round::kResults, lane.number, k, piece);
-  };
-  HEKLA_RETURN_IF_ERROR(reducer.run({place, send}));
-  const Lane& own = reducer.lanes()[static_cast<size_t>(exchange.rank())];
-  if (own.owners.back() == exchange.rank()) return ok_status();
-  for (int64_t k = 0; k < reducer.piece_count(own); ++k) {
-    const Elements at = place(own, reducer.piece(own, k));
-    HEKLA_ASSIGN_OR_RETURN(const HostArray block, exchange.take(own.owners.back(), Round::kResults,
-                                                                own.number, k, at.size_bytes()));
-    HEKLA_RETURN_IF_ERROR(write(block, at));
-  }
-  return ok_status();
+  return reduce_to_receivers(exchange, reducer, [](const Lane& lane) { return lane.number; });
 }
 
 Status hierarchical_spread(Exchange& exchange, const std::vector<Elements>& out,
@@ -297,7 +279,7 @@ Status hierarchical_spread(Exchange& exchange, const std::vector<Elements>& out,
             turn != Turn::kFromProxy
                 ? exchange.take(p, k)
                 : exchange.take(layout.proxy(host, p), Round::kResults, p, k, at.size_bytes()));
-        HEKLA_RETURN_IF_ERROR(write(block, at));
+        copy_block(block, at);
         if (turn == Turn::kAsProxy) {
           HEKLA_RETURN_IF_ERROR(exchange.send(neighbours, Round::kResults, p, k, at));
         }

@@ -86,7 +86,7 @@ class Member final : public Work::Runner, public std::enable_shared_from_this<Me
   // Collectives go through it from now on. Between calls, once.
   void share(std::unique_ptr<GroupMemory> memory);
   GroupMemory* memory() const { return shared_.load(std::memory_order_acquire); }
-  // Which ranks are on one host, where that is known. Set once, before there are calls.
+  // Which ranks are on one host, where that is known. Between calls, once.
   void set_layout(HostLayout layout) { layout_ = std::move(layout); }
   const HostLayout& layout() const { return layout_; }
   // Why a call that waits for `missing` ranks is not to wait any more; ok: it is.

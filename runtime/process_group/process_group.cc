@@ -169,13 +169,7 @@ Result<std::shared_ptr<ProcessGroup>> ProcessGroup::create(
   return group;
 }
 
-void ProcessGroup::force_layout() {
-  if (options_.ranks_per_host <= 0) return;
-  member_->set_layout(HostLayout::of_rows(size(), options_.ranks_per_host));
-}
-
 Status ProcessGroup::meet(Deadline deadline) {
-  force_layout();
   if (!wants_memory(options_, size())) return barrier(deadline.left()).wait();
   GroupMeeting meeting;
   const Work work = start(call_of(Operation::kBarrier, DType::kInvalid, 0), ok_status(),
@@ -211,6 +205,9 @@ ProcessGroup::ProcessGroup(std::shared_ptr<Hub> hub, const Options& options,
                             options.segment_bytes, options.shared_memory, options.shared_flat_bytes,
                             options.shared_slot_bytes, options.coalesced_bytes))),
       member_(std::make_shared<Member>(*hub_, options_.name, std::move(processes), rank)) {
+  if (options_.ranks_per_host > 0) {
+    member_->set_layout(HostLayout::of_rows(size(), options_.ranks_per_host));
+  }
   hub_->add(member_->id(), member_);
 }
 
@@ -610,11 +607,7 @@ Result<std::shared_ptr<ProcessGroup>> ProcessGroup::make_group(std::string name,
   options.timeout = timeout.value_or(options.timeout);
   std::shared_ptr<ProcessGroup> group(new ProcessGroup(hub_, options, std::move(processes),
                                                        static_cast<int>(self - ranks.begin())));
-  if (wants_memory(options, group->size())) {
-    HEKLA_RETURN_IF_ERROR(group->meet(deadline));
-  } else {
-    group->force_layout();
-  }
+  if (wants_memory(options, group->size())) HEKLA_RETURN_IF_ERROR(group->meet(deadline));
   return group;
 }
 

@@ -208,7 +208,6 @@ class ProcessGroup {
   Result<std::shared_ptr<ProcessGroup>> make_group(std::string name, const std::vector<int>& ranks,
                                                    Deadline deadline, Timeout timeout = {}) const;
   // The first call, where there is one: all ranks have come, and share memory if they are to.
-  void force_layout();
   Status meet(Deadline deadline);
   // Checks that stand in each call; `run` gets what it needs to exchange.
   Work start(Call call, const Status& refused, Timeout timeout,
