@@ -5,6 +5,8 @@
 #include <cstring>
 #include <limits>
 
+#include "runtime/base/copy_bytes.h"
+
 namespace hekla::pjrt {
 namespace {
 
@@ -37,7 +39,7 @@ void for_each_row(std::span<const int64_t> strides, std::span<const int64_t> dim
 void copy_row(const std::byte* from, int64_t from_stride, std::byte* to, int64_t to_stride,
               int64_t count, int64_t element_bytes) {
   if (from_stride == element_bytes && to_stride == element_bytes) {
-    std::memcpy(to, from, static_cast<size_t>(count * element_bytes));
+    copy_bytes(to, from, count * element_bytes);
     return;
   }
   for (int64_t i = 0; i < count; ++i) {

@@ -2,7 +2,6 @@
 #include "backends/reference/collectives.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "backends/pjrt/collective_counters.h"
 #include "backends/reference/elementwise/elementwise.h"
@@ -10,6 +9,7 @@
 #include "backends/reference/kernels/movement.h"
 #include "backends/reference/quantized.h"
 #include "backends/reference/region_function.h"
+#include "runtime/base/copy_bytes.h"
 #include "runtime/base/hash.h"
 #include "runtime/base/staging.h"
 #include "runtime/program/ir/op_attributes.h"
@@ -48,7 +48,7 @@ Result<std::vector<Datum>> zero_results(const ir::Operation& op, const std::vect
 Result<HostArray> copy_of(const HostArray& array) {
   HEKLA_ASSIGN_OR_RETURN(HostArray copy, Staging::allocate(array.dtype(), array.dims()));
   if (array.size_bytes() > 0) {
-    std::memcpy(copy.mutable_data(), array.data(), static_cast<size_t>(array.size_bytes()));
+    copy_bytes(copy.mutable_data(), array.data(), array.size_bytes());
   }
   return copy;
 }
@@ -78,7 +78,7 @@ Status fold_piece(ScalarFunction* region, DType dtype, int64_t count,
   HEKLA_ASSIGN_OR_RETURN(const HostArray sum,
                          binary(OpCode::kAdd, HostArray::wrap(dtype, {count}, nullptr, inputs[0]),
                                 HostArray::wrap(dtype, {count}, nullptr, inputs[1])));
-  std::memcpy(output, sum.data(), static_cast<size_t>(sum.size_bytes()));
+  copy_bytes(output, sum.data(), sum.size_bytes());
   return ok_status();
 }
 

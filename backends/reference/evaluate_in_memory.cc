@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
-#include <cstring>
 
 #include "backends/reference/evaluator.h"
 #include "backends/reference/memory_arrays.h"
+#include "runtime/base/copy_bytes.h"
 
 namespace hekla::reference {
 namespace {
@@ -62,7 +62,7 @@ Status copy_out(const std::vector<HostArray>& values,
       return internal_error("a host step: result {} has {} bytes, its memory {}", i,
                             values[i].size_bytes(), to.size());
     }
-    std::memmove(to.data(), values[i].data(), to.size());
+    move_bytes(to.data(), values[i].data(), static_cast<int64_t>(to.size()));
   }
   return ok_status();
 }

@@ -12,6 +12,7 @@
 
 #include "runtime/base/async/deadline.h"
 #include "runtime/base/async/thread.h"
+#include "runtime/base/copy_bytes.h"
 
 namespace hekla::collectives {
 namespace {
@@ -158,7 +159,7 @@ size_t NetworkPeer::fill_place(OutgoingMessage& out) {
   while (!out.is_done() && !room.empty() && !is_large_block(out)) {
     const std::span<const std::byte> rest = out.rest();
     const size_t count = std::min(rest.size(), room.size());
-    std::memcpy(room.data(), rest.data(), count);
+    copy_bytes(room.data(), rest.data(), static_cast<int64_t>(count));
     room = room.subspan(count);
     out.offset += count;
     out.skip_empty();
@@ -464,7 +465,7 @@ Status NetworkPeer::take_stream(std::span<const std::byte> bytes) {
     } else {
       if (bytes.empty()) return ok_status();
       count = std::min(target.size(), bytes.size());
-      std::memcpy(target.data(), bytes.data(), count);
+      copy_bytes(target.data(), bytes.data(), static_cast<int64_t>(count));
       bytes = bytes.subspan(count);
     }
     Result<std::optional<Message>> message = frames_.advance(count);

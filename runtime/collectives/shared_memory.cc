@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <deque>
 #include <mutex>
 #include <optional>
@@ -16,6 +15,7 @@
 
 #include "runtime/base/async/deadline.h"
 #include "runtime/base/async/thread.h"
+#include "runtime/base/copy_bytes.h"
 #include "runtime/base/log.h"
 #include "runtime/collectives/frame.h"
 #include "runtime/collectives/shared_segment.h"
@@ -146,7 +146,7 @@ bool SharedMemory::Peer::write(int rank, size_t most, Ends& ends) {
     const size_t count =
         std::min({rest.size(), room.size(), kPieceBytes, static_cast<size_t>(ring.size - taken)});
     if (count == 0) break;
-    std::memcpy(room.data(), rest.data(), count);
+    copy_bytes(room.data(), rest.data(), static_cast<int64_t>(count));
     out.offset += count;
     written += count;
     if (written - published >= kPieceBytes) publish();
@@ -321,7 +321,7 @@ bool SharedMemory::State::drain(int process, Peer& peer) {
     const std::span<std::byte> there = ring.from(peer.read);
     const size_t count = std::min(
         {target.size(), there.size(), kPieceBytes, static_cast<size_t>(written - peer.read)});
-    std::memcpy(target.data(), there.data(), count);
+    copy_bytes(target.data(), there.data(), static_cast<int64_t>(count));
     peer.read += count;
     ring.head->read.store(peer.read, std::memory_order_release);
     peer.segment.head().outbox.ring();

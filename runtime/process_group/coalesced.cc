@@ -4,11 +4,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
 #include <map>
 #include <tuple>
 #include <utility>
 
+#include "runtime/base/copy_bytes.h"
 #include "runtime/base/hash.h"
 
 namespace hekla::process_group {
@@ -17,10 +17,6 @@ namespace {
 constexpr int64_t kAlign = 16;  // of each part, for the loops over elements
 
 int64_t room(int64_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
-
-void copy_bytes(std::byte* to, const void* from, int64_t bytes) {
-  if (bytes > 0) std::memcpy(to, from, static_cast<size_t>(bytes));
-}
 
 // What a member expects of a rank.
 int64_t expected_bytes(const CoalescedParts& parts, size_t rank) {
@@ -59,9 +55,7 @@ void take(const CoalescedParts& parts, const std::vector<const std::byte*>& inco
     return;
   }
   const Elements& own = parts.from[self];
-  if (own.count > 0 && own.data != parts.to[self].data) {
-    std::memmove(own.data, parts.to[self].data, static_cast<size_t>(own.size_bytes()));
-  }
+  move_bytes(own.data, parts.to[self].data, own.size_bytes());
   for (size_t r = 0; r < incoming.size(); ++r) {
     if (r != self) copy_bytes(parts.from[r].bytes(), incoming[r], parts.from[r].size_bytes());
   }

@@ -2,9 +2,9 @@
 #include "runtime/process_group/exchange.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
+#include "runtime/base/copy_bytes.h"
 #include "runtime/base/staging.h"
 #include "runtime/process_group/hierarchical.h"
 #include "runtime/process_group/shared_collectives.h"
@@ -182,8 +182,7 @@ Status Exchange::finish() {
 }
 
 void copy_block(const HostArray& block, const Elements& to) {
-  if (to.count == 0) return;
-  std::memcpy(to.data, block.data(), static_cast<size_t>(to.size_bytes()));
+  copy_bytes(to.data, block.data(), to.size_bytes());
 }
 
 namespace {
@@ -344,9 +343,7 @@ Status run_moves(Exchange& exchange, const std::vector<Elements>& out,
   HEKLA_RETURN_IF_ERROR(exchange.begin(in, expected));
   // First of all: what comes from others may lie on it.
   const auto own = static_cast<size_t>(exchange.rank());
-  if (out[own].count > 0 && out[own].data != in[own].data) {
-    std::memmove(out[own].data, in[own].data, static_cast<size_t>(out[own].size_bytes()));
-  }
+  move_bytes(out[own].data, in[own].data, out[own].size_bytes());
   for (const int p : others_of(exchange)) {
     const Elements& part = out[static_cast<size_t>(p)];
     for (int64_t k = 0; k < exchange.piece_count(part.count); ++k) {

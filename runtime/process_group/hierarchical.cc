@@ -2,10 +2,10 @@
 #include "runtime/process_group/hierarchical.h"
 
 #include <algorithm>
-#include <cstring>
 #include <functional>
 #include <utility>
 
+#include "runtime/base/copy_bytes.h"
 #include "runtime/base/staging.h"
 #include "runtime/process_group/slices.h"
 
@@ -254,9 +254,7 @@ Status hierarchical_spread(Exchange& exchange, const std::vector<Elements>& out,
   HEKLA_RETURN_IF_ERROR(exchange.begin(parts, expected));
   // First of all: what comes from others may lie on it.
   const Elements& mine = out[static_cast<size_t>(own)];
-  if (mine.count > 0 && mine.data != in.data) {
-    std::memmove(mine.data, in.data, static_cast<size_t>(mine.size_bytes()));
-  }
+  move_bytes(mine.data, in.data, mine.size_bytes());
   // What others on this host wait for comes first, so that no two proxies wait for each other.
   enum class Turn { kAsProxy, kDirect, kFromProxy };
   const auto turn_of = [&](int p) {

@@ -2,10 +2,10 @@
 #include "runtime/process_group/member.h"
 
 #include <algorithm>
-#include <cstring>
 #include <optional>
 
 #include "runtime/base/async/thread.h"
+#include "runtime/base/copy_bytes.h"
 #include "runtime/base/hash.h"
 #include "runtime/base/staging.h"
 #include "runtime/rendezvous/group.h"
@@ -17,9 +17,7 @@ Result<HostArray> block_of(const ConstElements& x, bool is_copied) {
     return HostArray::wrap(DType::kUI8, {x.size_bytes()}, x.owner, x.data);
   }
   HEKLA_ASSIGN_OR_RETURN(HostArray copy, Staging::allocate(DType::kUI8, {x.size_bytes()}));
-  if (x.count > 0) {
-    std::memcpy(copy.mutable_data(), x.data, static_cast<size_t>(x.size_bytes()));
-  }
+  copy_bytes(copy.mutable_data(), x.data, x.size_bytes());
   return copy;
 }
 
@@ -202,9 +200,7 @@ void Member::fill(const Posted& posted, int from, const Mail& mail, Ended& ended
                                           mail.head.call.count, mail.head.sequence));
     return;
   }
-  if (bytes > 0) {
-    std::memcpy(posted.into.data, mail.blocks[0].data(), static_cast<size_t>(bytes));
-  }
+  if (bytes > 0) copy_bytes(posted.into.data, mail.blocks[0].data(), bytes);
   ended.emplace_back(posted.state, ok_status());
 }
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "runtime/base/copy_bytes.h"
 #include "runtime/process_group/slices.h"
 
 namespace hekla::process_group {
@@ -12,10 +13,6 @@ namespace {
 // Rounds that a rank writes before it reads what the others have written in the first of them.
 constexpr uint64_t kAhead = 1;
 static_assert(kAhead < kSlots);
-
-void copy(std::byte* to, const void* from, int64_t bytes) {
-  if (bytes > 0) std::memcpy(to, from, static_cast<size_t>(bytes));
-}
 
 // A slot as parts for each of the other ranks, of whole lines of the cache.
 int64_t share_bytes(const SharedCall& call) {
@@ -84,7 +81,7 @@ struct Reduce {
       const int p = (call.rank() + i) % call.size();
       const auto [first, count] = piece_of(slices[static_cast<size_t>(p)], k, at_once);
       const ConstElements piece = in.part(first, count);
-      copy(slot + share_at(call, call.rank(), p), piece.data, piece.size_bytes());
+      copy_bytes(slot + share_at(call, call.rank(), p), piece.data, piece.size_bytes());
     }
     call.written(0, k);
     return ok_status();
@@ -107,7 +104,7 @@ struct Reduce {
       const Elements piece =
           out != nullptr ? out->part(first - own.first, count) : Elements{slot, in.dtype, count};
       reduce(by, in.dtype, count, inputs.all(), piece.bytes());
-      if (shares && out != nullptr) copy(slot, piece.data, piece.size_bytes());
+      if (shares && out != nullptr) copy_bytes(slot, piece.data, piece.size_bytes());
     }
     if (shares) call.written(1, k);
     call.read(0, k + 1);
@@ -122,7 +119,7 @@ struct Reduce {
       if (count == 0) continue;
       HEKLA_RETURN_IF_ERROR(call.await(1, k, p));
       const Elements piece = gathers->part(first, count);
-      copy(piece.bytes(), call.slot(1, k, p), piece.size_bytes());
+      copy_bytes(piece.bytes(), call.slot(1, k, p), piece.size_bytes());
     }
     call.read(1, k + 1);
     return ok_status();
@@ -195,8 +192,8 @@ struct Moves {
       const auto [first, count] = piece_of({0, part.count}, k, at_once);
       if (count == 0) continue;
       const ConstElements piece = part.part(first, count);
-      copy(slot + (is_same_to_all ? 0 : share_at(call, call.rank(), p)), piece.data,
-           piece.size_bytes());
+      copy_bytes(slot + (is_same_to_all ? 0 : share_at(call, call.rank(), p)), piece.data,
+                 piece.size_bytes());
       if (is_same_to_all) break;
     }
     call.written(0, k);
@@ -211,9 +208,9 @@ struct Moves {
       if (count == 0) continue;
       HEKLA_RETURN_IF_ERROR(call.await(0, k, p));
       const Elements piece = part.part(first, count);
-      copy(piece.bytes(),
-           call.slot(0, k, p) + (is_same_to_all ? 0 : share_at(call, p, call.rank())),
-           piece.size_bytes());
+      copy_bytes(piece.bytes(),
+                 call.slot(0, k, p) + (is_same_to_all ? 0 : share_at(call, p, call.rank())),
+                 piece.size_bytes());
     }
     call.read(0, k + 1);
     return ok_status();
@@ -271,20 +268,18 @@ Status flat_moves(SharedCall& call, const std::vector<Elements>& out,
   for (int p = 0; p < call.size(); ++p) {
     const ConstElements& part = in[static_cast<size_t>(p)];
     if (p == call.rank() || part.count == 0) continue;
-    copy(call.brings() + (is_same_to_all ? 0 : p * bytes), part.data, part.size_bytes());
+    copy_bytes(call.brings() + (is_same_to_all ? 0 : p * bytes), part.data, part.size_bytes());
     if (is_same_to_all) break;
   }
   call.announce();
   HEKLA_RETURN_IF_ERROR(call.meet());
   const auto own = static_cast<size_t>(call.rank());
-  if (out[own].count > 0 && out[own].data != in[own].data) {
-    std::memmove(out[own].data, in[own].data, static_cast<size_t>(out[own].size_bytes()));
-  }
+  move_bytes(out[own].data, in[own].data, out[own].size_bytes());
   for (int p = 0; p < call.size(); ++p) {
     const Elements& part = out[static_cast<size_t>(p)];
     if (p == call.rank() || part.count == 0) continue;
-    copy(part.bytes(), call.brought(p) + (is_same_to_all ? 0 : call.rank() * bytes),
-         part.size_bytes());
+    copy_bytes(part.bytes(), call.brought(p) + (is_same_to_all ? 0 : call.rank() * bytes),
+               part.size_bytes());
   }
   return ok_status();
 }
@@ -294,7 +289,7 @@ Status flat_moves(SharedCall& call, const std::vector<Elements>& out,
 Status shared_all_reduce(SharedCall& call, const Elements& out, const ConstElements& in,
                          const Reduction& by) {
   if (in.size_bytes() <= call.flat_bytes()) {
-    copy(call.brings(), in.data, in.size_bytes());
+    copy_bytes(call.brings(), in.data, in.size_bytes());
     call.announce();
     HEKLA_RETURN_IF_ERROR(call.meet());
     fold_brought(call, out, in, 0, by);
@@ -313,7 +308,7 @@ Status shared_reduce(SharedCall& call, const Elements& out, const ConstElements&
                      const Reduction& by) {
   const bool is_root = call.rank() == root;
   if (in.size_bytes() <= call.flat_bytes()) {
-    if (!is_root) copy(call.brings(), in.data, in.size_bytes());
+    if (!is_root) copy_bytes(call.brings(), in.data, in.size_bytes());
     call.announce();
     HEKLA_RETURN_IF_ERROR(call.meet());
     if (is_root) fold_brought(call, out, in, 0, by);
@@ -333,7 +328,7 @@ Status shared_reduce_scatter(SharedCall& call, const Elements& out, const ConstE
                              const Reduction& by) {
   const int64_t first = call.rank() * out.count;
   if (in.size_bytes() <= call.flat_bytes()) {
-    copy(call.brings(), in.data, in.size_bytes());
+    copy_bytes(call.brings(), in.data, in.size_bytes());
     call.announce();
     HEKLA_RETURN_IF_ERROR(call.meet());
     fold_brought(call, out, in.part(first, out.count), first, by);
@@ -378,9 +373,7 @@ Status shared_moves(SharedCall& call, const std::vector<Elements>& out,
   }
   // First of all: what comes from others may lie on it.
   const auto own = static_cast<size_t>(call.rank());
-  if (out[own].count > 0 && out[own].data != moves.in[own].data) {
-    std::memmove(out[own].data, moves.in[own].data, static_cast<size_t>(out[own].size_bytes()));
-  }
+  move_bytes(out[own].data, moves.in[own].data, out[own].size_bytes());
   return moves.run(rounds);
 }
 

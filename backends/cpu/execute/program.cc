@@ -21,6 +21,7 @@
 #include "backends/cpu/transform/transform.h"
 #include "backends/reference/collectives_under_way.h"
 #include "backends/reference/evaluator.h"
+#include "runtime/base/copy_bytes.h"
 #include "runtime/base/log.h"
 
 namespace hekla::cpu {
@@ -140,12 +141,12 @@ class Run {
     if (from == to || step.from.bytes == 0) return ok_status();
     constexpr int64_t kPiece = 512 * 1024;
     if (!options_.is_parallel || step.from.bytes < 2 * kPiece) {
-      std::memcpy(to, from, static_cast<size_t>(step.from.bytes));
+      copy_bytes(to, from, step.from.bytes);
       return ok_status();
     }
     ThreadPool::process_pool().for_ranges(step.from.bytes, kPiece, [&](int64_t begin, int64_t end) {
       if (is_cancelled()) return;
-      std::memcpy(to + begin, from + begin, static_cast<size_t>(end - begin));
+      copy_bytes(to + begin, from + begin, end - begin);
     });
     return check_cancelled();
   }

@@ -13,6 +13,8 @@
 #include <cstring>
 #include <mutex>
 
+#include "runtime/base/copy_bytes.h"
+
 namespace hekla::cpu {
 namespace {
 
@@ -23,6 +25,16 @@ std::string text_of(llvm::Error error) { return llvm::toString(std::move(error))
 // Glibc has it; C++ learns of it in C23.
 extern "C" float roundevenf(float) noexcept;
 extern "C" double roundeven(double) noexcept;
+
+void* copy_for_code(void* to, const void* from, size_t bytes) {
+  copy_bytes(to, from, static_cast<int64_t>(bytes));
+  return to;
+}
+
+void* move_for_code(void* to, const void* from, size_t bytes) {
+  move_bytes(to, from, static_cast<int64_t>(bytes));
+  return to;
+}
 
 template <typename Function>
 orc::ExecutorSymbolDef helper(Function* function) {
@@ -67,8 +79,8 @@ class OrcLinker : public Linker, public std::enable_shared_from_this<OrcLinker> 
     auto add = [&](const char* name, orc::ExecutorSymbolDef definition) {
       map[session_.intern(name)] = definition;
     };
-    add("memcpy", helper(std::memcpy));
-    add("memmove", helper(std::memmove));
+    add("memcpy", helper(copy_for_code));
+    add("memmove", helper(move_for_code));
     add("memset", helper(std::memset));
     add("floorf", helper(static_cast<F>(::floorf)));
     add("floor", helper(static_cast<D>(::floor)));

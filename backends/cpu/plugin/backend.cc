@@ -4,7 +4,6 @@
 #include <fmt/ranges.h>
 
 #include <cstdlib>
-#include <cstring>
 #include <map>
 #include <mutex>
 
@@ -20,6 +19,7 @@
 #include "backends/pjrt/client_options.h"
 #include "backends/pjrt/memory_account.h"
 #include "backends/reference/evaluator.h"
+#include "runtime/base/copy_bytes.h"
 #include "runtime/base/cpu_info.h"
 #include "runtime/base/file_cache.h"
 #include "runtime/base/log.h"
@@ -98,17 +98,17 @@ class CpuBackend : public pjrt::Backend {
 
   void copy_from_host(const void* source, const StorageRef& target, int64_t offset, int64_t bytes,
                       CompletionRef done) override {
-    std::memcpy(storage_of(target).data() + offset, source, static_cast<size_t>(bytes));
+    copy_bytes(storage_of(target).data() + offset, source, bytes);
     done->complete(ok_status());
   }
   void copy_to_host(const StorageRef& source, int64_t offset, void* target, int64_t bytes,
                     CompletionRef done) override {
-    std::memcpy(target, storage_of(source).data() + offset, static_cast<size_t>(bytes));
+    copy_bytes(target, storage_of(source).data() + offset, bytes);
     done->complete(ok_status());
   }
   void copy(const StorageRef& source, const StorageRef& target, int64_t bytes,
             CompletionRef done) override {
-    std::memcpy(storage_of(target).data(), storage_of(source).data(), static_cast<size_t>(bytes));
+    copy_bytes(storage_of(target).data(), storage_of(source).data(), bytes);
     done->complete(ok_status());
   }
 

@@ -2,7 +2,6 @@
 #include "backends/reference/plugin/backend.h"
 
 #include <atomic>
-#include <cstring>
 #include <functional>
 #include <limits>
 #include <optional>
@@ -15,6 +14,7 @@
 #include "backends/reference/plugin/storage.h"
 #include "runtime/base/async/callback_queue.h"
 #include "runtime/base/async/serial_queue.h"
+#include "runtime/base/copy_bytes.h"
 #include "runtime/base/cpu_info.h"
 #include "runtime/base/exceptions.h"
 
@@ -37,7 +37,7 @@ struct Device {
 Result<HostArray> copied(const HostArray& array) {
   HEKLA_ASSIGN_OR_RETURN(HostArray copy, HostArray::allocate(array.dtype(), array.dims(), false));
   if (array.size_bytes() > 0) {
-    std::memcpy(copy.mutable_data(), array.data(), static_cast<size_t>(array.size_bytes()));
+    copy_bytes(copy.mutable_data(), array.data(), array.size_bytes());
   }
   return copy;
 }
@@ -269,21 +269,20 @@ class ReferenceBackend : public pjrt::Backend {
                       CompletionRef done) override {
     ReferenceStorage& storage = storage_of(target);
     // Written in place: nobody reads a storage before it is complete.
-    std::memcpy(static_cast<std::byte*>(storage.host_pointer()) + offset, source,
-                static_cast<size_t>(bytes));
+    copy_bytes(static_cast<std::byte*>(storage.host_pointer()) + offset, source, bytes);
     done->complete(ok_status());
   }
 
   void copy_to_host(const StorageRef& source, int64_t offset, void* target, int64_t bytes,
                     CompletionRef done) override {
-    std::memcpy(target, storage_of(source).array().data() + offset, static_cast<size_t>(bytes));
+    copy_bytes(target, storage_of(source).array().data() + offset, bytes);
     done->complete(ok_status());
   }
 
   void copy(const StorageRef& source, const StorageRef& target, int64_t bytes,
             CompletionRef done) override {
     const HostArray from = storage_of(source).array();
-    std::memcpy(storage_of(target).host_pointer(), from.data(), static_cast<size_t>(bytes));
+    copy_bytes(storage_of(target).host_pointer(), from.data(), bytes);
     done->complete(ok_status());
   }
 

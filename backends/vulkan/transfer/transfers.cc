@@ -2,10 +2,10 @@
 #include "backends/vulkan/transfer/transfers.h"
 
 #include <algorithm>
-#include <cstring>
 #include <deque>
 
 #include "backends/vulkan/queue/internal_thread.h"
+#include "runtime/base/copy_bytes.h"
 
 namespace hekla::vulkan {
 namespace {
@@ -47,7 +47,7 @@ bool Transfers::drain() {
 void Transfers::upload(const void* source, AllocationRef target, int64_t offset, int64_t bytes,
                        Done done) {
   if (std::byte* host = target->host(); host != nullptr || bytes == 0) {
-    if (bytes > 0) std::memcpy(host + offset, source, static_cast<size_t>(bytes));
+    if (bytes > 0) copy_bytes(host + offset, source, bytes);
     done(ok_status());
     return;
   }
@@ -63,7 +63,7 @@ void Transfers::upload(const void* source, AllocationRef target, int64_t offset,
 void Transfers::download(AllocationRef source, int64_t offset, void* target, int64_t bytes,
                          Done done) {
   if (std::byte* host = source->host(); host != nullptr || bytes == 0) {
-    if (bytes > 0) std::memcpy(target, host + offset, static_cast<size_t>(bytes));
+    if (bytes > 0) copy_bytes(target, host + offset, bytes);
     // What a lost device wrote, nobody knows.
     done(transfer_.device().health());
     return;
@@ -79,7 +79,7 @@ void Transfers::download(AllocationRef source, int64_t offset, void* target, int
 
 void Transfers::copy(AllocationRef source, AllocationRef target, int64_t bytes, Done done) {
   if (bytes == 0 || (source->host() != nullptr && target->host() != nullptr)) {
-    if (bytes > 0) std::memcpy(target->host(), source->host(), static_cast<size_t>(bytes));
+    copy_bytes(target->host(), source->host(), bytes);
     done(transfer_.device().health());
     return;
   }
@@ -140,7 +140,7 @@ Status Transfers::run_upload(const std::byte* source, const AllocationRef& targe
     for (int64_t at = 0; at < bytes; at += options_.chunk_bytes) {
       const int64_t part = std::min(options_.chunk_bytes, bytes - at);
       HEKLA_ASSIGN_OR_RETURN(Slot * slot, take_slot(up_slots_, MemoryRole::kUpload));
-      std::memcpy(slot->staging->host(), source + at, static_cast<size_t>(part));
+      copy_bytes(slot->staging->host(), source + at, part);
       HEKLA_ASSIGN_OR_RETURN(
           slot->epoch,
           submit_copy(*slot, transfer_, compute_, slot->staging->buffer(), slot->staging->offset(),
@@ -167,7 +167,7 @@ Status Transfers::run_download(const AllocationRef& source, int64_t offset, std:
     const Pending first = pending.front();
     pending.pop_front();
     HEKLA_RETURN_IF_ERROR(transfer_.wait(first.slot->epoch));
-    std::memcpy(target + first.at, first.slot->staging->host(), static_cast<size_t>(first.bytes));
+    copy_bytes(target + first.at, first.slot->staging->host(), first.bytes);
     return ok_status();
   };
   // Slots are taken in rotation, so all of them must exist before any is waited for.

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/checkpoint/device/client_source.h"
 
-#include <cstring>
 #include <optional>
 #include <utility>
 
+#include "runtime/base/copy_bytes.h"
 #include "runtime/base/log.h"
 #include "runtime/checkpoint/sharding/box.h"
 
@@ -40,7 +40,7 @@ class ReferencedSource final : public ArraySource {
       HEKLA_ASSIGN_OR_RETURN(HostArray array, buffer_->to_host());
       array_ = std::move(array);
     }
-    if (!into.empty()) std::memcpy(into.data(), array_->data() + offset, into.size());
+    copy_bytes(into.data(), array_->data() + offset, static_cast<int64_t>(into.size()));
     return ok_status();
   }
 

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include "runtime/base/copy_bytes.h"
+
 #ifdef __SSE2__
 #include <emmintrin.h>
 #endif
@@ -34,7 +36,7 @@ void copy_past_cache(std::byte* to, const std::byte* from, size_t bytes) {
     return;
   }
 #endif
-  std::memcpy(to, from, bytes);
+  copy_bytes(to, from, static_cast<int64_t>(bytes));
 }
 
 }  // namespace hekla::checkpoint

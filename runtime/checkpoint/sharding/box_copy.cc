@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "runtime/base/copy_bytes.h"
+
 namespace hekla::checkpoint {
 namespace {
 
@@ -40,7 +42,7 @@ void copy_bytes(std::byte* to, const std::byte* from, int64_t bytes) {
       std::memcpy(to, from, 16);
       return;
     default:
-      std::memcpy(to, from, static_cast<size_t>(bytes));
+      copy_bytes(to, from, bytes);
   }
 }
 

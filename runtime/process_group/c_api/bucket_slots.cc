@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <cstring>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "runtime/base/copy_bytes.h"
 #include "runtime/process_group/c_api/handles.h"
 #include "runtime/process_group/data_parallel/gradient_buckets.h"
 #include "runtime/process_group/data_parallel/sharded_optimizer.h"
@@ -187,9 +187,7 @@ int hekla_group_buckets_gather_state(hekla_group_buckets* buckets, int32_t which
         return invalid_argument("state {} of parameter {}: an array of {}[{}] for {}", which, i,
                                 dtype_name(to.dtype), to.count, all[i].shape());
       }
-      if (to.count > 0) {
-        std::memcpy(to.data, all[i].data(), static_cast<size_t>(to.size_bytes()));
-      }
+      copy_bytes(to.data, all[i].data(), to.size_bytes());
     }
     return ok_status();
   });

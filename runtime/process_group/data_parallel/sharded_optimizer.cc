@@ -4,15 +4,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
+
+#include "runtime/base/copy_bytes.h"
 
 namespace hekla::process_group {
 namespace {
-
-void copy(void* to, const void* from, int64_t bytes) {
-  if (bytes > 0) std::memcpy(to, from, static_cast<size_t>(bytes));
-}
 
 Result<Elements> zeros(DType dtype, int64_t count) {
   HEKLA_ASSIGN_OR_RETURN(HostArray made, HostArray::allocate(dtype, {count}));
@@ -155,7 +152,7 @@ Result<std::vector<HostArray>> ShardedOptimizer::gather_state(size_t which) {
     const Elements& state = parts_[b].states[which];
     const int64_t each = whole[b].count / group_->size();
     const Elements own = whole[b].part(each * group_->rank(), each);
-    copy(own.data, state.data, state.size_bytes());
+    copy_bytes(own.data, state.data, state.size_bytes());
     works.push_back(group_->all_gather(whole[b], own, options_.timeout));
   }
   HEKLA_RETURN_IF_ERROR(Work::all("all_gather of state", works).wait());
@@ -164,7 +161,7 @@ Result<std::vector<HostArray>> ShardedOptimizer::gather_state(size_t which) {
     const auto [bucket, first] = place_[i];
     const Elements from = whole[bucket].part(first, buckets_->parameters()[i].count);
     HEKLA_ASSIGN_OR_RETURN(HostArray array, HostArray::allocate(from.dtype, {from.count}, false));
-    copy(array.mutable_data(), from.data, from.size_bytes());
+    copy_bytes(array.mutable_data(), from.data, from.size_bytes());
     arrays.push_back(std::move(array));
   }
   return arrays;
@@ -191,7 +188,8 @@ Status ShardedOptimizer::set_state(size_t which, const std::vector<HostArray>& a
     const int64_t end = std::min(first + arrays[i].size(), part.first + part.count);
     if (begin >= end) continue;
     const Elements to = part.states[which].part(begin - part.first, end - begin);
-    copy(to.data, arrays[i].data() + (begin - first) * dtype_bytes(to.dtype), to.size_bytes());
+    copy_bytes(to.data, arrays[i].data() + (begin - first) * dtype_bytes(to.dtype),
+               to.size_bytes());
   }
   return ok_status();
 }
