@@ -373,8 +373,8 @@ void add_group_check_command(CLI::App& app, int& exit_code) {
       ->check(CLI::NonNegativeNumber);
   command
       ->add_option("--shared-slot-bytes", arguments->shared_slot_bytes,
-                   "larger ones go through it in such pieces")
-      ->check(CLI::PositiveNumber);
+                   "larger ones go through it in such pieces; -1: as the number of ranks says")
+      ->check(CLI::PositiveNumber | CLI::IsMember({-1}));
   command->add_option(
       "--ranks-per-host", arguments->ranks_per_host,
       "by messages as if every so many ranks in a row had a host of their own: "

@@ -20,18 +20,20 @@ TEST(CopyBytes, CopiesFromAnyPlaceToAnyOther) {
   for (const int64_t begin : {0, 1, 16, 63}) {
     for (const int64_t distance : {-64, -16, -1, 0, 1, 8, 15, 16, 31, 32, 33, 64}) {
       for (const int64_t bytes : {0L, 1L, 2'047L, 2'048L, 2'049L, 2'111L, 2'112L, kPage, kMost}) {
-        to.assign(to.size(), kUntouched);
-        const std::byte* source = from.data() + begin;
-        // `distance` behind the source, modulo a page.
-        const int64_t place = static_cast<int64_t>((reinterpret_cast<uintptr_t>(source) -
-                                                    reinterpret_cast<uintptr_t>(to.data()) +
-                                                    static_cast<uintptr_t>(kPage + distance)) %
-                                                   kPage);
-        copy_bytes(to.data() + place, source, bytes);
-        for (int64_t i = 0; i < static_cast<int64_t>(to.size()); ++i) {
-          const bool is_inside = i >= place && i < place + bytes;
-          ASSERT_EQ(to[static_cast<size_t>(i)], is_inside ? source[i - place] : kUntouched)
-              << begin << " " << distance << " " << bytes << " at " << i - place;
+        for (auto* const copy : {copy_bytes, stream_bytes}) {
+          to.assign(to.size(), kUntouched);
+          const std::byte* source = from.data() + begin;
+          // `distance` behind the source, modulo a page.
+          const int64_t place = static_cast<int64_t>((reinterpret_cast<uintptr_t>(source) -
+                                                      reinterpret_cast<uintptr_t>(to.data()) +
+                                                      static_cast<uintptr_t>(kPage + distance)) %
+                                                     kPage);
+          copy(to.data() + place, source, bytes);
+          for (int64_t i = 0; i < static_cast<int64_t>(to.size()); ++i) {
+            const bool is_inside = i >= place && i < place + bytes;
+            ASSERT_EQ(to[static_cast<size_t>(i)], is_inside ? source[i - place] : kUntouched)
+                << begin << " " << distance << " " << bytes << " at " << i - place;
+          }
         }
       }
     }
@@ -40,6 +42,7 @@ TEST(CopyBytes, CopiesFromAnyPlaceToAnyOther) {
 
 TEST(CopyBytes, NothingMayBeNull) {
   copy_bytes(nullptr, nullptr, 0);
+  stream_bytes(nullptr, nullptr, 0);
   move_bytes(nullptr, nullptr, 0);
 }
 

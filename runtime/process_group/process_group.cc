@@ -133,7 +133,7 @@ Status check_options(const Options& options, int rank, int size) {
   }
   constexpr int64_t kMost = int64_t{1} << 40;
   if (options.shared_flat_bytes < 0 || options.shared_flat_bytes > kMost ||
-      options.shared_slot_bytes < 1 || options.shared_slot_bytes > kMost) {
+      options.shared_slot_bytes == 0 || options.shared_slot_bytes > kMost) {
     return invalid_argument("shared_flat_bytes of {} and shared_slot_bytes of {}",
                             options.shared_flat_bytes, options.shared_slot_bytes);
   }

@@ -75,7 +75,12 @@ struct Options {
   // on all ranks, as the next two.
   std::string shared_memory = "auto";
   int64_t shared_flat_bytes = int64_t{16} << 10;  // arrays of at most that size come with the call
-  int64_t shared_slot_bytes = int64_t{64} << 10;  // of the pieces of larger ones
+  // Of the pieces of larger ones, of which each rank has eight. Less than 0: 256 KiB for up to
+  // eight ranks, less for more, but at least 64 KiB.
+  int64_t shared_slot_bytes = -1;
+  // Results of at least that size are written past the caches, which would not keep them anyway.
+  // Each rank may have its own.
+  int64_t shared_stream_bytes = int64_t{8} << 20;
   // For how long who waits for another rank spins before it sleeps; less than 0: for 50 us, or 2 us
   // where there are more ranks than cores.
   std::chrono::nanoseconds shared_spin = std::chrono::nanoseconds(-1);

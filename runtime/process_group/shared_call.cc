@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <thread>
 
+#include "runtime/base/copy_bytes.h"
 #include "runtime/process_group/call.h"
 
 namespace hekla::process_group {
@@ -35,7 +36,13 @@ SharedCall::SharedCall(Member& member, GroupMemory& memory, const Options& optio
       call_(call),
       deadline_(deadline),
       spin_(options.shared_spin),
-      flat_bytes_(options.shared_flat_bytes) {}
+      flat_bytes_(options.shared_flat_bytes),
+      stream_bytes_(options.shared_stream_bytes) {}
+
+void SharedCall::copy_out(std::byte* to, const void* from, int64_t bytes, int64_t whole) const {
+  if (whole >= stream_bytes_) return stream_bytes(to, from, bytes);
+  copy_bytes(to, from, bytes);
+}
 
 template <typename IsThere>
 Status SharedCall::wait(int first, int last, IsThere&& is_there) {

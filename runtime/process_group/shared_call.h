@@ -28,6 +28,8 @@ class SharedCall {
   std::string text() const { return fmt::format("call {}, {}", sequence_, call_.to_string()); }
   int64_t flat_bytes() const { return flat_bytes_; }
   int64_t slot_bytes() const { return memory_.slot_bytes(); }
+  // A piece of a result of `whole` bytes, where it belongs.
+  void copy_out(std::byte* to, const void* from, int64_t bytes, int64_t whole) const;
 
   // What this rank brings along, written before announce, and what a rank has brought, after meet.
   std::byte* brings() const { return memory_.brought(rank_, sequence_); }
@@ -68,7 +70,7 @@ class SharedCall {
   const Call& call_;  // the exchange's
   const Deadline deadline_;
   const std::chrono::nanoseconds spin_;
-  const int64_t flat_bytes_;
+  const int64_t flat_bytes_, stream_bytes_;
   std::array<uint64_t, kChannels> base_ = {};
 };
 

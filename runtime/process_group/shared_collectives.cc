@@ -101,10 +101,11 @@ struct Reduce {
         inputs[r] = r == call.rank() ? in.part(first, count).bytes()
                                      : call.slot(0, k, r) + share_at(call, r, call.rank());
       }
-      const Elements piece =
-          out != nullptr ? out->part(first - own.first, count) : Elements{slot, in.dtype, count};
-      reduce(by, in.dtype, count, inputs.all(), piece.bytes());
-      if (shares && out != nullptr) copy_bytes(slot, piece.data, piece.size_bytes());
+      const Elements piece = out != nullptr ? out->part(first - own.first, count) : Elements();
+      reduce(by, in.dtype, count, inputs.all(), shares ? slot : piece.bytes());
+      if (shares && out != nullptr) {
+        call.copy_out(piece.bytes(), slot, piece.size_bytes(), in.size_bytes());
+      }
     }
     if (shares) call.written(1, k);
     call.read(0, k + 1);
@@ -119,7 +120,7 @@ struct Reduce {
       if (count == 0) continue;
       HEKLA_RETURN_IF_ERROR(call.await(1, k, p));
       const Elements piece = gathers->part(first, count);
-      copy_bytes(piece.bytes(), call.slot(1, k, p), piece.size_bytes());
+      call.copy_out(piece.bytes(), call.slot(1, k, p), piece.size_bytes(), in.size_bytes());
     }
     call.read(1, k + 1);
     return ok_status();
@@ -182,7 +183,8 @@ struct Moves {
   std::vector<ConstElements> in;
   bool is_same_to_all;
   int64_t width;
-  int64_t at_once = 1;  // elements
+  int64_t at_once = 1;    // elements
+  int64_t out_bytes = 0;  // of all parts
 
   Status give(uint64_t k) {
     HEKLA_ASSIGN_OR_RETURN(std::byte* const slot, call.open_slot(0, k));
@@ -200,6 +202,21 @@ struct Moves {
     return ok_status();
   }
 
+  // The own part goes along with what is given of it, as long as that is in the cache; at once
+  // where what comes from others may lie on it.
+  bool keeps_along() const {
+    const auto own = static_cast<size_t>(call.rank());
+    if (!is_same_to_all || !any(in)) return false;
+    return std::none_of(out.begin(), out.end(),
+                        [&](const Elements& part) { return lies_on(in[own], part); });
+  }
+  void keep(uint64_t k) {
+    const auto own = static_cast<size_t>(call.rank());
+    const auto [first, count] = piece_of({0, out[own].count}, k, at_once);
+    call.copy_out(out[own].part(first, count).bytes(), in[own].part(first, count).data,
+                  count * width, out_bytes);
+  }
+
   Status take(uint64_t k) {
     for (int i = 1; i < call.size(); ++i) {
       const int p = (call.rank() + i) % call.size();
@@ -208,9 +225,9 @@ struct Moves {
       if (count == 0) continue;
       HEKLA_RETURN_IF_ERROR(call.await(0, k, p));
       const Elements piece = part.part(first, count);
-      copy_bytes(piece.bytes(),
-                 call.slot(0, k, p) + (is_same_to_all ? 0 : share_at(call, p, call.rank())),
-                 piece.size_bytes());
+      call.copy_out(piece.bytes(),
+                    call.slot(0, k, p) + (is_same_to_all ? 0 : share_at(call, p, call.rank())),
+                    piece.size_bytes(), out_bytes);
     }
     call.read(0, k + 1);
     return ok_status();
@@ -225,12 +242,17 @@ struct Moves {
 
   Status run(uint64_t rounds) {
     call.begin_rounds(0, rounds);
-    const bool gives = any(in), takes = any(out);
+    const auto own = static_cast<size_t>(call.rank());
+    const bool gives = any(in), takes = any(out), keeps = keeps_along();
+    for (const Elements& part : out) out_bytes += part.size_bytes();
+    if (!keeps) move_bytes(out[own].data, in[own].data, out[own].size_bytes());
     if (!takes) call.read(0, rounds);
     uint64_t given = 0;
     for (uint64_t k = 0; k < rounds; ++k) {
       while (gives && given < rounds && given <= k + kAhead) {
-        HEKLA_RETURN_IF_ERROR(give(given++));
+        HEKLA_RETURN_IF_ERROR(give(given));
+        if (keeps) keep(given);
+        ++given;
       }
       if (takes) HEKLA_RETURN_IF_ERROR(take(k));
     }
@@ -371,9 +393,6 @@ Status shared_moves(SharedCall& call, const std::vector<Elements>& out,
     call.announce();
     HEKLA_RETURN_IF_ERROR(call.meet());
   }
-  // First of all: what comes from others may lie on it.
-  const auto own = static_cast<size_t>(call.rank());
-  move_bytes(out[own].data, moves.in[own].data, out[own].size_bytes());
   return moves.run(rounds);
 }
 

@@ -47,6 +47,7 @@ class ByWays : public ::testing::TestWithParam<Way> {
     if (GetParam() == Way::kPieces) {
       options.shared_flat_bytes = 0;
       options.shared_slot_bytes = 1;
+      options.shared_stream_bytes = 0;
       options.shared_spin = std::chrono::nanoseconds(0);
     }
     return options;
