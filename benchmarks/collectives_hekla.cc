@@ -33,11 +33,15 @@ int run(int count, char** words, const std::string& memory) {
       arguments.size, options);
   if (!made.ok()) give_up(made.status().to_string());
   process_group::ProcessGroup& group = **made;
-  const auto array = [](float* data, int64_t count) {
-    return process_group::Elements{data, DType::kF32, count};
+  // The arrays stay for as long as the group, so it sends from them as it does from Python's.
+  const auto kept = [](const float* data) {
+    return std::shared_ptr<const void>(std::shared_ptr<void>(), data);
   };
-  const auto input = [](const float* data, int64_t count) {
-    return process_group::ConstElements(data, DType::kF32, count);
+  const auto array = [&](float* data, int64_t count) {
+    return process_group::Elements{data, DType::kF32, count, kept(data)};
+  };
+  const auto input = [&](const float* data, int64_t count) {
+    return process_group::ConstElements(data, DType::kF32, count, kept(data));
   };
   const std::string& op = arguments.operation;
   const int64_t size = arguments.size, rank = arguments.rank;

@@ -22,7 +22,8 @@ using NetworkClock = Deadline::Clock;
 constexpr uint64_t kPieces = 0, kBlocks = 1;  // channels
 // What one side sends the other receives meanwhile; each is a sign of life.
 constexpr size_t kBlockPieceBytes = size_t{1} << 20;
-constexpr size_t kBlockWindow = 8;
+// Of blocks that come, more than one of which may be under way.
+constexpr size_t kMostArriving = size_t{16} << 20;
 // How long what the partner says it has may take to have been sent.
 constexpr int64_t kCountedMs = 1000;
 // Pieces after which the partner is told of them though no message is complete.
@@ -248,7 +249,10 @@ void NetworkPeer::send(Message message, CompletionRef sent) {
 }
 
 void NetworkPeer::wake_waiters() {
-  if (receiver_waits_on_ != nullptr) base_.carrier().wake_receiver(receiver_waits_on_);
+  for (void* const buffer : receivers_wait_on_) {
+    if (buffer != nullptr) base_.carrier().wake_receiver(buffer);
+  }
+  arrivals_changed_.notify_all();
   if (sender_waits_on_ != nullptr) base_.carrier().wake_sender(sender_waits_on_);
   to_send_.notify_all();
 }
@@ -264,7 +268,8 @@ void NetworkPeer::leave() {
 
 void NetworkPeer::join() {
   if (!thread_.joinable()) return;
-  if (thread_.get_id() == std::this_thread::get_id()) {
+  const std::thread::id caller = std::this_thread::get_id();
+  if (caller == thread_.get_id() || caller == deliverer_id_) {
     thread_.detach();
   } else {
     thread_.join();
@@ -309,14 +314,15 @@ void NetworkPeer::serve(const std::string& partner) {
     try {
       std::jthread sender = start_thread([this] { send_all(); });
       why = receive_all();
+      wait_delivered();
       const std::lock_guard lock(mutex_);
       has_ended_ = true;
-      if (sender_waits_on_ != nullptr) base_.carrier().wake_sender(sender_waits_on_);
-      to_send_.notify_all();
+      wake_waiters();
     } catch (const std::system_error& error) {
       why = resource_exhausted("no thread for messages to {}: {}", name(), error.what());
     }
   }
+  if (deliverer_.joinable()) deliverer_.join();
   end(why);
 }
 
@@ -345,7 +351,7 @@ Status NetworkPeer::meet(const std::string& partner) {
     std::memcpy(place_payload().data(), &hello, sizeof(hello));
     post(Kind::kHello, sizeof(hello));  // where it fails, so does the wait
   }
-  HEKLA_RETURN_IF_ERROR(wait_received(inbox_[0].buffer));
+  HEKLA_RETURN_IF_ERROR(wait_received(inbox_[0].buffer, kServing));
   const std::span<const std::byte> piece(inbox_[0].memory.get(), bytes);
   PieceHead head;
   std::memcpy(&head, piece.data(), sizeof(head));
@@ -369,20 +375,22 @@ NetworkPeer::Hello NetworkPeer::hello_of(const std::string& token, int64_t rank)
   return hello;
 }
 
-Status NetworkPeer::wait_received(void* buffer) {
+Status NetworkPeer::wait_received(void* buffer, Receiver receiver) {
   const carrier::Table& carrier = base_.carrier();
   for (;;) {
     {
       const std::lock_guard lock(mutex_);
       if (!fault_.ok()) return fault_;
-      receiver_waits_on_ = buffer;
+      receivers_wait_on_[receiver] = buffer;
     }
     carrier::Error error;
     const carrier::Waited waited = carrier.wait_received(buffer, &error);
-    bool is_open = true;
+    bool is_open = true, is_heard = false;
     {
       const std::lock_guard lock(mutex_);
-      receiver_waits_on_ = nullptr;
+      receivers_wait_on_[receiver] = nullptr;
+      // While blocks are under way they are the signs of life: none may stay out for ever.
+      is_heard = receiver == kDelivering || arrivals_.empty();
       if (waited == carrier::kWoken) is_open = carrier.is_open(pair_, &error);
     }
     if (waited == carrier::kFailed) return closed(error);
@@ -392,7 +400,7 @@ Status NetworkPeer::wait_received(void* buffer) {
       carrier::Error none;
       if (carrier.last_received(buffer, 1, &none) != carrier::kDone) return closed(error);
     }
-    ++heard_;
+    if (is_heard) ++heard_;
     return ok_status();
   }
 }
@@ -402,7 +410,7 @@ Status NetworkPeer::receive_all() {
   const size_t bytes = sizeof(PieceHead) + kPieceBytes;
   for (;;) {
     const Place& place = inbox_[pieces_ % kWindow];
-    HEKLA_RETURN_IF_ERROR(wait_received(place.buffer));
+    HEKLA_RETURN_IF_ERROR(wait_received(place.buffer, kServing));
     ++pieces_;
     HEKLA_RETURN_IF_ERROR(take_piece({place.memory.get(), bytes}));
     carrier::Error error;
@@ -460,7 +468,7 @@ Status NetworkPeer::take_stream(std::span<const std::byte> bytes) {
     size_t count = 0;
     if (frames_.is_in_block() && target.size() > kPieceBytes) {
       if (!bytes.empty()) return nonsense("a large block among the small ones");
-      HEKLA_RETURN_IF_ERROR(take_block(target));
+      HEKLA_RETURN_IF_ERROR(post_receives(target));
       count = target.size();
     } else {
       if (bytes.empty()) return ok_status();
@@ -470,35 +478,69 @@ Status NetworkPeer::take_stream(std::span<const std::byte> bytes) {
     }
     Result<std::optional<Message>> message = frames_.advance(count);
     if (!message.ok()) return message.status().with_context(name());
-    if (*message) deliver(**std::move(message));
+    if (*message) HEKLA_RETURN_IF_ERROR(take_message(**std::move(message)));
   }
 }
 
-Status NetworkPeer::take_block(std::span<std::byte> block) {
+Status NetworkPeer::post_receives(std::span<std::byte> block) {
+  {
+    Lock lock(mutex_);
+    arrivals_changed_.wait(lock, [&] {
+      return arrivals_.empty() || arriving_bytes_ + block.size() <= kMostArriving || !fault_.ok();
+    });
+    if (!fault_.ok()) return fault_;
+  }
   const carrier::Table& carrier = base_.carrier();
   carrier::Error error;
   void* const buffer = carrier.make_buffer(pair_, block.data(), block.size(), &error);
   if (buffer == nullptr) return closed(error);
   const size_t pieces = (block.size() + kBlockPieceBytes - 1) / kBlockPieceBytes;
-  Status status;
-  for (size_t posted = 0, done = 0; done < pieces && status.ok(); ++done) {
-    for (; posted < pieces && posted < done + kBlockWindow; ++posted) {
-      const size_t at = posted * kBlockPieceBytes;
-      // Where it fails, so does the wait, once what has come is taken.
-      static_cast<void>(carrier.receive(buffer, kBlocks, at,
-                                        std::min(kBlockPieceBytes, block.size() - at), &error));
-    }
-    status = wait_received(buffer);
+  incoming_.push_back({buffer, pieces, block.size()});
+  for (size_t at = 0; at < block.size(); at += kBlockPieceBytes) {
+    // Where it fails, so does the wait, once what has come is taken.
+    static_cast<void>(carrier.receive(buffer, kBlocks, at,
+                                      std::min(kBlockPieceBytes, block.size() - at), &error));
   }
-  carrier.free_buffer(buffer);
-  return status;
+  return ok_status();
 }
 
-void NetworkPeer::deliver(Message message) {
+Status NetworkPeer::take_message(Message message) {
+  Arrival arrival{std::move(message), std::exchange(incoming_, {}),
+                  std::exchange(wants_count_, false)};
+  if (!arrival.blocks.empty() && !deliverer_.joinable()) {
+    try {
+      deliverer_ = start_thread([this] {
+        deliverer_id_ = std::this_thread::get_id();
+        deliver_all();
+        deliverer_id_ = std::thread::id();
+      });
+    } catch (const std::system_error& error) {
+      return resource_exhausted("no thread for blocks of {}: {}", name(), error.what());
+    }
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    if (!arrival.blocks.empty() || !arrivals_.empty()) {
+      arriving_bytes_ += arrival.bytes();
+      arrivals_.push_back(std::move(arrival));
+      arrivals_changed_.notify_all();
+      return ok_status();
+    }
+  }
+  deliver(std::move(arrival.message), arrival.wants_count);
+  return ok_status();
+}
+
+void NetworkPeer::wait_delivered() {
+  Lock lock(mutex_);
+  arrivals_changed_.wait(lock, [&] { return arrivals_.empty() || !fault_.ok(); });
+}
+
+void NetworkPeer::deliver(Message message, bool wants_count) {
   {
     const std::lock_guard lock(mutex_);
     ++messages_;
-    if (std::exchange(wants_count_, false)) count();
+    if (wants_count) count();
   }
   is_in_event_ = true;
   base_.gate.call([&] { base_.events.received(process_, std::move(message)); });
@@ -530,6 +572,13 @@ void NetworkPeer::end(const Status& why) {
       place = Place();
     }
   }
+  for (const Arrival& arrival : arrivals_) {
+    incoming_.insert(incoming_.end(), arrival.blocks.begin(), arrival.blocks.end());
+  }
+  for (const IncomingBlock& block : std::exchange(incoming_, {})) {
+    if (block.buffer != nullptr) carrier.free_buffer(block.buffer);
+  }
+  arrivals_.clear();
   NetworkEnds ends;
   void* pair = nullptr;
   {
@@ -547,6 +596,45 @@ void NetworkPeer::end(const Status& why) {
   carrier.free_pair(pair);
   complete_network_ends(ends);
   base_.gate.call([&] { base_.events.lost(process_, why); });
+}
+
+// ---- the delivering thread ----
+
+size_t NetworkPeer::Arrival::bytes() const {
+  size_t sum = 0;
+  for (const IncomingBlock& block : blocks) sum += block.bytes;
+  return sum;
+}
+
+void NetworkPeer::deliver_all() {
+  Lock lock(mutex_);
+  for (;;) {
+    arrivals_changed_.wait(lock, [&] { return !arrivals_.empty() || has_ended_; });
+    if (has_ended_) return;
+    Arrival& arrival = arrivals_.front();  // stays where it is while others come behind it
+    lock.unlock();
+    const Status status = wait_for_blocks(arrival);
+    if (status.ok()) deliver(std::move(arrival.message), arrival.wants_count);
+    lock.lock();
+    if (!status.ok()) {
+      if (fault_.ok()) fault_ = status;
+      wake_waiters();
+      return;
+    }
+    arriving_bytes_ -= arrival.bytes();
+    arrivals_.pop_front();
+    arrivals_changed_.notify_all();
+  }
+}
+
+Status NetworkPeer::wait_for_blocks(Arrival& arrival) {
+  for (IncomingBlock& block : arrival.blocks) {
+    for (size_t i = 0; i < block.pieces; ++i) {
+      HEKLA_RETURN_IF_ERROR(wait_received(block.buffer, kDelivering));
+    }
+    base_.carrier().free_buffer(std::exchange(block.buffer, nullptr));
+  }
+  return ok_status();
 }
 
 // ---- the sending thread ----

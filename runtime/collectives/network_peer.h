@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// NetworkPeer: one other process of a NetworkTransport: its connection and the thread that serves
+// NetworkPeer: one other process of a NetworkTransport: its connection and the threads that serve
 // it.
 //
 // All that travels on the first channel are pieces: a head and up to 64 KiB. Blocks larger than
@@ -7,9 +7,12 @@
 // A head says how many pieces and messages its sender has received so far; pieces that are counted
 // free their place at the sender, messages complete. Nothing that comes is believed.
 //
-// The serving thread receives and calls events. Callers post what they send, which waits for
-// nobody, as long as there are places; then a second thread does, which the serving one owns. The
-// keeper (look_after) sees what they cannot while they wait.
+// The serving thread receives and calls events. Where large blocks come it posts their receives and
+// reads on, and a delivering thread, which it starts with the first one, waits for the blocks and
+// calls events from then on whenever some are under way: so the partner sends one block after the
+// other without a round trip between them. Callers post what they send, which waits for nobody, as
+// long as there are places; then a sending thread does, which the serving one owns, too. The keeper
+// (look_after) sees what they cannot while they wait.
 #pragma once
 
 #include <array>
@@ -90,6 +93,20 @@ class NetworkPeer {
     Message message;             // its blocks are read
     std::vector<void*> buffers;  // of the large ones
   };
+  // A large block on its way in.
+  struct IncomingBlock {
+    void* buffer;
+    size_t pieces, bytes;
+  };
+  // A message whose stream has been read, and what of it is still to come.
+  struct Arrival {
+    Message message;
+    std::vector<IncomingBlock> blocks;
+    bool wants_count = false;
+
+    size_t bytes() const;  // of the blocks
+  };
+  enum Receiver { kServing, kDelivering, kReceivers };
   using Lock = std::unique_lock<std::mutex>;
 
   struct Hello {
@@ -105,11 +122,18 @@ class NetworkPeer {
   Status take_piece(std::span<const std::byte> piece);
   Status take_counts(const PieceHead& head);
   Status take_stream(std::span<const std::byte> bytes);
-  Status take_block(std::span<std::byte> block);
-  // Until what was posted first in `buffer` is there; an error ends the connection.
-  Status wait_received(void* buffer);
-  void deliver(Message message);
+  // Posts the block's receives, when not too much is under way.
+  Status post_receives(std::span<std::byte> block);
+  // Delivers it, or has it delivered behind what is under way.
+  Status take_message(Message message);
+  void wait_delivered();
   void end(const Status& why);
+  // The delivering thread's.
+  void deliver_all();
+  Status wait_for_blocks(Arrival& arrival);
+  // Of both: until what was posted first in `buffer` is there; an error ends the connection.
+  Status wait_received(void* buffer, Receiver receiver);
+  void deliver(Message message, bool wants_count);
   // The sending thread's, with the lock, which they give up while they wait. False: it must stop.
   void send_all();
   bool wait_for_place(Lock& lock);
@@ -137,9 +161,10 @@ class NetworkPeer {
   const int process_;
   std::string partner_token_;  // before the thread starts
   std::thread thread_;         // of the serving thread
+  std::atomic<std::thread::id> deliverer_id_;
 
   mutable std::mutex mutex_;
-  std::condition_variable to_send_;  // with mutex_
+  std::condition_variable to_send_, arrivals_changed_;  // with mutex_
   // Guarded by mutex_, as all to the next blank line.
   void* pair_;  // the serving thread alone changes it
   std::string name_;
@@ -154,7 +179,9 @@ class NetworkPeer {
   uint64_t posted_ = 0, counted_ = 0;    // pieces, and those of them that the partner has counted
   uint64_t told_ = 0;                    // of pieces_, with the last one posted
   std::array<Place, kWindow> places_;
-  void* receiver_waits_on_ = nullptr;
+  std::deque<Arrival> arrivals_;  // the first one is under way; the delivering thread takes it
+  size_t arriving_bytes_ = 0;     // of their blocks
+  std::array<void*, kReceivers> receivers_wait_on_ = {};
   void* sender_waits_on_ = nullptr;
   std::chrono::steady_clock::time_point last_post_;  // on the first channel
 
@@ -169,7 +196,10 @@ class NetworkPeer {
   // The serving thread's.
   std::array<Place, kWindow> inbox_;
   FrameReader frames_;
-  bool wants_count_ = false;  // the message under way
+  // Of the message whose stream is read.
+  bool wants_count_ = false;
+  std::vector<IncomingBlock> incoming_;
+  std::jthread deliverer_;
 };
 
 }  // namespace hekla::collectives

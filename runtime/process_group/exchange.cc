@@ -181,7 +181,13 @@ Status Exchange::finish() {
   return ok_status();
 }
 
+// A piece that large is one of a result that a caller does not find in a cache anyway.
+constexpr int64_t kStreamedBytes = int64_t{1} << 20;
+
 void copy_block(const HostArray& block, const Elements& to) {
+  if (to.size_bytes() >= kStreamedBytes) {
+    return stream_bytes(to.data, block.data(), to.size_bytes());
+  }
   copy_bytes(to.data, block.data(), to.size_bytes());
 }
 
