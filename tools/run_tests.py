@@ -47,7 +47,7 @@ REAL_PROGRAMS = sorted(path.parent.name for path in (ROOT / "tests" / "programs"
 # All of tests/jax on SwiftShader and with SID_JAX too, instead of the quick set: ten minutes on two
 # cores, and half an hour.
 ALL_OF_JAX = os.environ.get("HEKLA_ALL_OF_JAX") == "1"
-# Under sanitizers one case of GoogleTest in so many runs, all of them unless set; see drawn_cases.
+# Under sanitizers one program of tests in so many is built and runs, all of them unless set; see drawn.
 SANITIZED_SHARE = int(os.environ.get("HEKLA_SANITIZED_SHARE", "1"))
 KEPT_PROGRAMS = ROOT / "tests" / "random" / "regressions"
 # What runs in a root of Debian sid.
@@ -231,18 +231,8 @@ def stage_torch(log, counter, quick):
 
 # Tests with more than one thread, all that ThreadSanitizer can say something about.
 THREADED_TESTS = ("^(async|base|checkpoint_(c_api|commit|device|io|manager|save)|collectives|"
-                  "conformance|gang|io|pjrt_gang|rendezvous|"
+                  "conformance|gang|io|pjrt_gang|process_group|rendezvous|"
                   "cpu_(jit|execute|plugin)|runtime|vulkan_(backend|launch|memory|pipeline|queue|transfer))_")
-THREADED_TARGETS = [
-    "async_test", "base_test", "checkpoint_c_api_test", "checkpoint_commit_test", "checkpoint_device_test",
-    "checkpoint_io_test", "checkpoint_manager_test", "checkpoint_save_files_test",
-    "checkpoint_save_test", "collectives_test", "collectives_transport_test", "plugin_collectives_test",
-    "gang_test", "io_test", "pjrt_gang_test", "rendezvous_test",
-    "conformance_runner_test", "cpu_execute_test", "cpu_jit_test", "cpu_plugin_test",
-    "pjrt_reference", "pjrt_cpu", "pjrt_vulkan", "plugin_conformance_test", "runtime_client_test",
-    "runtime_plugin_test", "vulkan_backend_test", "vulkan_launch_test", "vulkan_memory_test",
-    "vulkan_pipeline_test", "vulkan_queue_test", "vulkan_transfer_test",
-]
 # Not under AddressSanitizer, where each takes half a minute or more: the real programs in the
 # evaluator, the instruction set that a named one is already, searches for reshards that go to their
 # limit, ends of processes and power cuts, which other tests of saves meet as failing calls. Nor forks,
@@ -416,29 +406,51 @@ def stage_absent_gpus(log, counter, quick):
     return status
 
 
-def drawn_cases(share: int) -> dict:
-    """The environment in which programs of GoogleTest run one case in `share`. Which ones, the commit
-    decides: so a run can be had again, and all cases come up in their turn."""
+def programs_of(folder: pathlib.Path, tests: str) -> dict:
+    """The programs of a configured build folder that its tests run, and each one's tests of names that
+    match; those that take long come first. Tests that run none are under ''."""
+    programs, costs = {}, {}
+    for path in folder.rglob("CTestTestfile.cmake"):
+        text = path.read_text(encoding="utf-8")
+        for name, command in re.findall(r"^add_test\(\[=\[(.*?)\]=\] (.*)\)$", text, re.MULTILINE):
+            if not re.search(tests, name):
+                continue
+            built = re.search(rf"{re.escape(str(folder))}/(?:bin|tests)/([^\"/]+)\"", command)
+            program = built[1] if built else ""
+            programs.setdefault(program, []).append(name)
+            cost = re.search(rf"\[=\[{re.escape(name)}\]=\] PROPERTIES +COST \"(\d+)\"", text)
+            costs[program] = max(costs.get(program, 0), int(cost[1]) if cost else 0)
+    return {program: programs[program]
+            for program in sorted(programs, key=lambda program: (-costs[program], program))}
+
+
+def drawn(programs: dict, share: int) -> dict:
+    """One program in `share`. Which ones, the commit decides: so a run can be had again, and all come up
+    in their turn."""
     if share <= 1:
-        return {}
+        return programs
     ran = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False)
-    at = int(ran.stdout.strip() or "0", 16) % share
-    return {"GTEST_TOTAL_SHARDS": str(share), "GTEST_SHARD_INDEX": str(at)}
+    return dict(list(programs.items())[int(ran.stdout.strip() or "0", 16) % share::share])
 
 
 def install_clang(log) -> int:
     return run(["tools/install.sh", "--clang"], log)
 
 
-def sanitizer_stage(preset: str, tests: str = ".", targets: list = (), cases: str = "*"):
+def sanitizer_stage(preset: str, tests: str = ".", cases: str = "*"):
     def stage(log, counter, quick):
-        env = {"GTEST_FILTER": cases, **drawn_cases(SANITIZED_SHARE),
+        env = {"GTEST_FILTER": cases,
                "ASAN_OPTIONS": "detect_leaks=1:allocator_may_return_null=1",
                "UBSAN_OPTIONS": "print_stacktrace=1",
                "TSAN_OPTIONS": "halt_on_error=1:allocator_may_return_null=1:suppressions="
                                f"{ROOT / 'tests' / 'thread_sanitizer.supp'}"}
-        return install_clang(log) or build(preset, log, targets) or ctest(
-            f"build-{preset}", log, counter, ["-LE", "nosanitizer", "-R", tests], env)
+        code = install_clang(log) or run(["cmake", "--preset", preset], log)
+        if code:
+            return code
+        programs = drawn(programs_of(ROOT / f"build-{preset}", tests), SANITIZED_SHARE)
+        names = "|".join(name for some in programs.values() for name in some)
+        return build(preset, log, [program for program in programs if program]) or ctest(
+            f"build-{preset}", log, counter, ["-LE", "nosanitizer", "-R", f"^({names})$"], env)
     return stage
 
 
@@ -531,7 +543,7 @@ STAGES = {
     f"python-{SID_JAX}": stage_sid_jax,
     "absent-gpus": stage_absent_gpus,
     "asan": sanitizer_stage("asan", cases=NOT_ADDRESS),
-    "tsan": sanitizer_stage("tsan", THREADED_TESTS, THREADED_TARGETS, NOT_THREADED),
+    "tsan": sanitizer_stage("tsan", THREADED_TESTS, NOT_THREADED),
     "fuzz": stage_fuzz,
 }
 QUICK = ["checks", "unit", f"python-{NEWEST}"]
