@@ -13,6 +13,7 @@
 #include "runtime/base/async/thread.h"
 #include "runtime/base/host.h"
 #include "runtime/collectives/carrier_library.h"
+#include "runtime/collectives/frame.h"
 #include "runtime/collectives/network_address.h"
 #include "runtime/collectives/network_card.h"
 #include "runtime/collectives/testing/processes.h"
@@ -186,6 +187,10 @@ class NetworkFoe {
     carrier_.close(device_);
   }
   void say(uint16_t kind, const std::string& payload, uint64_t messages, uint32_t claimed = 0) {
+    EXPECT_TRUE(try_to_say(kind, payload, messages, claimed)) << error_.text;
+  }
+  bool try_to_say(uint16_t kind, const std::string& payload, uint64_t messages,
+                  uint32_t claimed = 0) {
     const auto size = claimed != 0 ? claimed : static_cast<uint32_t>(payload.size());
     const uint64_t pieces = 0;
     std::string piece(reinterpret_cast<const char*>(&kind), sizeof(kind));
@@ -195,8 +200,8 @@ class NetworkFoe {
     piece.append(reinterpret_cast<const char*>(&messages), sizeof(messages));
     piece += payload;
     std::memcpy(bytes_.data(), piece.data(), piece.size());
-    EXPECT_TRUE(carrier_.send(buffer_, 0, 0, piece.size(), &error_)) << error_.text;
-    EXPECT_EQ(carrier_.wait_sent(buffer_, &error_), carrier::kDone) << error_.text;
+    return carrier_.send(buffer_, 0, 0, piece.size(), &error_) &&
+           carrier_.wait_sent(buffer_, &error_) == carrier::kDone;
   }
 
  private:
@@ -223,6 +228,24 @@ TEST_F(NetworkTransports, NonsenseLosesWhoSendsIt) {
   lost_for([](NetworkFoe& foe) { foe.say(2, "x", 0, 1 << 30); });             // the size
   lost_for([](NetworkFoe& foe) { foe.say(2, std::string(64, '\xab'), 0); });  // no frame
   lost_for([](NetworkFoe& foe) { foe.say(1, std::string(40, 'x'), 0); });     // a second hello
+}
+
+// While a block is under way other signs of life do not count.
+TEST_F(NetworkTransports, ABlockThatNeverComesLosesWhoAnnouncedIt) {
+  options.silence = milliseconds(200);
+  Ear ear;
+  NetworkFoe foe(options, make(0, ear));
+  foe.say(2, *frame_of({"head", {*HostArray::allocate(DType::kUI8, {1 << 20})}}), 0);
+  const auto begin = std::chrono::steady_clock::now();
+  bool is_heard = true;
+  while (!ear.has_lost(1) && std::chrono::steady_clock::now() < begin + std::chrono::seconds(5)) {
+    is_heard = is_heard && foe.try_to_say(3, "", 0);
+    std::this_thread::sleep_for(milliseconds(20));
+  }
+  EXPECT_TRUE(ear.has_lost(1)) << "signs of life went on";
+  const Status why = ear.wait_for_loss(1);
+  EXPECT_EQ(why.code(), StatusCode::kDeadlineExceeded) << why.to_string();
+  EXPECT_TRUE(contains(why, "no sign of life")) << why.to_string();
 }
 
 TEST(NetworkAddress, IsOneOfThisMachine) {
