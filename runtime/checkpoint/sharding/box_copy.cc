@@ -24,7 +24,7 @@ int64_t elements_begun(int64_t byte, int bits) {
 int64_t elements_ended(int64_t byte, int bits) { return byte / bits * 8 + byte % bits * 8 / bits; }
 
 // Runs of one element are common (columns): a call of memcpy would be most of their cost.
-void copy_bytes(std::byte* to, const std::byte* from, int64_t bytes) {
+void copy_run(std::byte* to, const std::byte* from, int64_t bytes) {
   switch (bytes) {
     case 1:
       *to = *from;
@@ -170,8 +170,8 @@ void BoxCopy::load(std::span<const std::byte> bytes, int64_t begin, std::byte* m
              [&](int64_t stored, int64_t at, int64_t count) {
                const int64_t from = std::max(stored * size, begin);
                const int64_t to = std::min((stored + count) * size, end);
-               copy_bytes(memory + at * size + (from - stored * size),
-                          bytes.data() + (from - begin), to - from);
+               copy_run(memory + at * size + (from - stored * size), bytes.data() + (from - begin),
+                        to - from);
              });
 }
 
@@ -199,8 +199,8 @@ void BoxCopy::store(const std::byte* memory, std::span<std::byte> bytes, int64_t
              [&](int64_t stored, int64_t at, int64_t count) {
                const int64_t from = std::max(stored * size, begin);
                const int64_t to = std::min((stored + count) * size, end);
-               copy_bytes(bytes.data() + (from - begin),
-                          memory + at * size + (from - stored * size), to - from);
+               copy_run(bytes.data() + (from - begin), memory + at * size + (from - stored * size),
+                        to - from);
              });
 }
 
