@@ -230,7 +230,7 @@ def stage_torch(log, counter, quick):
 
 
 # Tests with more than one thread, all that ThreadSanitizer can say something about.
-THREADED_TESTS = ("^(async|base|checkpoint_(c_api|commit|device|io|manager|save)|collectives|"
+THREADED_TESTS = ("^process_group_test$|^(async|base|checkpoint_(c_api|commit|device|io|manager|save)|collectives|"
                   "conformance|gang|io|pjrt_gang|process_group|rendezvous|"
                   "cpu_(jit|execute|plugin)|runtime|vulkan_(backend|launch|memory|pipeline|queue|transfer))_")
 # Not under AddressSanitizer, where each takes half a minute or more: the real programs in the
