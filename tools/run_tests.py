@@ -231,7 +231,7 @@ def stage_torch(log, counter, quick):
 
 # Tests with more than one thread, all that ThreadSanitizer can say something about.
 THREADED_TESTS = ("^process_group_test$|^(async|base|checkpoint_(c_api|commit|device|io|manager|save)|collectives|"
-                  "conformance|gang|io|pjrt_gang|process_group|rendezvous|"
+                  "conformance|gang|io|pjrt_gang|rendezvous|"
                   "cpu_(jit|execute|plugin)|runtime|vulkan_(backend|launch|memory|pipeline|queue|transfer))_")
 # Not under AddressSanitizer, where each takes half a minute or more: the real programs in the
 # evaluator, the instruction set that a named one is already, searches for reshards that go to their
