@@ -47,8 +47,12 @@ REAL_PROGRAMS = sorted(path.parent.name for path in (ROOT / "tests" / "programs"
 # All of tests/jax on SwiftShader and with SID_JAX too, instead of the quick set: ten minutes on two
 # cores, and half an hour.
 ALL_OF_JAX = os.environ.get("HEKLA_ALL_OF_JAX") == "1"
-# Under sanitizers one program of tests in so many is built and runs, all of them unless set; see drawn.
-SANITIZED_SHARE = int(os.environ.get("HEKLA_SANITIZED_SHARE", "1"))
+# Of what is long and many one in so many runs, others with each commit; all of it unless set. That is:
+# one of the sanitizers, and programs of tests under it; what is outside the quick sets of clients, but
+# for JAX's newest release on the CPU device, which runs every case.
+SHARE = int(os.environ.get("HEKLA_TEST_SHARE", "1"))
+# Seconds since 1970 from which on no more stages begin, nor parts of those under sanitizers.
+UNTIL = float(os.environ.get("HEKLA_TEST_UNTIL", "inf"))
 KEPT_PROGRAMS = ROOT / "tests" / "random" / "regressions"
 # What runs in a root of Debian sid.
 SID_PROGRAMS = ["build/bin/hekla", "build/lib/hekla/pjrt_vulkan.so",
@@ -68,6 +72,16 @@ class Counter:
                 self.failed += 1
             elif case.find("skipped") is None and case.get("status") != "notrun":
                 self.passed += 1
+
+
+def seed() -> int:
+    """Decides what is drawn, by the commit: so a run can be had again, and all comes up in its turn."""
+    ran = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False)
+    return int(ran.stdout.strip() or "0", 16)
+
+
+def drawn_tests() -> list:
+    return [f"--drawn={SHARE}:{seed() % SHARE}"]
 
 
 def keep_bytecode() -> None:
@@ -183,7 +197,8 @@ def python_stage(version: str):
                 select = ["-m", "quick"] if tests == "quick" else []
                 status |= pytest(python, LOGS / f"pytest-{version}-{platform}-{plugin}.xml",
                                  ["tests/jax", f"--platform={platform}", f"--plugin={plugin}",
-                                  *select], log, counter, {"HEKLA_EXPECTED": expected})
+                                  *select, *([] if platform == "tbb" else drawn_tests())],
+                                 log, counter, {"HEKLA_EXPECTED": expected})
         if version == NEWEST:
             status |= quickstart("quickstart_jax.md", python, log, counter)
             status |= pytest(python, LOGS / "pytest-checkpoint.xml", ["tests/checkpoint"], log, counter)
@@ -225,7 +240,7 @@ def stage_torch(log, counter, quick):
     status = quickstart("quickstart_pytorch.md", python, log, counter)
     for platform, select in TORCH_QUICK if quick else TORCH_RUNS:
         status |= pytest(python, LOGS / f"pytest-torch-{platform}.xml",
-                         ["tests/torch", f"--platform={platform}", *select], log, counter)
+                         ["tests/torch", f"--platform={platform}", *select, *drawn_tests()], log, counter)
     return status
 
 
@@ -424,15 +439,6 @@ def programs_of(folder: pathlib.Path, tests: str) -> dict:
             for program in sorted(programs, key=lambda program: (-costs[program], program))}
 
 
-def drawn(programs: dict, share: int) -> dict:
-    """One program in `share`. Which ones, the commit decides: so a run can be had again, and all come up
-    in their turn."""
-    if share <= 1:
-        return programs
-    ran = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False)
-    return dict(list(programs.items())[int(ran.stdout.strip() or "0", 16) % share::share])
-
-
 def install_clang(log) -> int:
     return run(["tools/install.sh", "--clang"], log)
 
@@ -447,12 +453,21 @@ def sanitizer_stage(preset: str, tests: str = ".", cases: str = "*"):
         code = install_clang(log) or run(["cmake", "--preset", preset], log)
         if code:
             return code
-        programs = drawn(programs_of(ROOT / f"build-{preset}", tests), SANITIZED_SHARE)
-        names = "|".join(name for some in programs.values() for name in some)
-        # The tool opens plugins, which ninja does not know.
-        targets = ["pjrt_cpu", "pjrt_reference", "pjrt_vulkan", *(program for program in programs if program)]
-        return build(preset, log, targets) or ctest(
-            f"build-{preset}", log, counter, ["-LE", "nosanitizer", "-R", f"^({names})$"], env)
+        programs = list(programs_of(ROOT / f"build-{preset}", tests).items())[seed() % SHARE::SHARE]
+        # Built and run in a few parts, each with long ones and short ones, so that the time may end between.
+        parts = 1 + len(programs) // 12 if UNTIL < float("inf") else 1
+        for part in range(parts):
+            if time.time() > UNTIL:
+                print(f"{preset}: the time was up after {part} of {parts} parts of its programs", flush=True)
+                break
+            some = dict(programs[part::parts])
+            # The tool opens plugins, which ninja does not know.
+            targets = ["pjrt_cpu", "pjrt_reference", "pjrt_vulkan", *(program for program in some if program)]
+            names = "|".join(name for names in some.values() for name in names)
+            if build(preset, log, targets):
+                return 1
+            code |= ctest(f"build-{preset}", log, counter, ["-LE", "nosanitizer", "-R", f"^({names})$"], env)
+        return code
     return stage
 
 
@@ -551,6 +566,15 @@ STAGES = {
 QUICK = ["checks", "unit", f"python-{NEWEST}"]
 # What runs tests of the others once more, in builds of its own.
 SANITIZERS = ["asan", "tsan", "fuzz"]
+
+
+def drawn_sanitizers() -> list:
+    """All, or those of one compiler's build."""
+    if SHARE == 1:
+        return SANITIZERS
+    return ["tsan"] if seed() // SHARE % 2 else ["asan", "fuzz"]
+
+
 # With drivers, or a Python, that take a root of Debian sid, 600 MB and 1.7 GB.
 OTHER_DRIVERS = ["mesa26", "absent-gpus", f"python-{SID_JAX}"]
 # Compiles all but the tests and the drivers once more: minutes.
@@ -567,8 +591,12 @@ def processor_seconds() -> float:
 
 
 def run_stages(names: list, quick: bool) -> int:
-    total = Counter()
+    total, left_out = Counter(), 0
     for number, name in enumerate(names, 1):
+        if time.time() > UNTIL:
+            print(f"[{number}/{len(names)}] {name}: left out, the time was up", flush=True)
+            left_out += 1
+            continue
         print(f"[{number}/{len(names)}] {name} ...", flush=True)
         start, used = time.monotonic(), processor_seconds()
         counter = Counter()
@@ -587,7 +615,7 @@ def run_stages(names: list, quick: bool) -> int:
         total.passed += counter.passed
         total.failed += counter.failed
     print(f"{total.passed} passed, {total.failed} failed")
-    return 1 if total.failed or not total.passed else 0
+    return 1 if total.failed or not total.passed and not left_out else 0
 
 
 def main() -> int:
@@ -605,7 +633,7 @@ def main() -> int:
         print("\n".join(STAGES))
         return 0
     names = (arguments.only.split(",") if arguments.only else QUICK if arguments.quick
-             else SANITIZERS if arguments.sanitizers else ALL)
+             else drawn_sanitizers() if arguments.sanitizers else ALL)
     unknown = [name for name in names if name not in STAGES]
     if unknown:
         parser.error(f"no stage '{unknown[0]}'; there are: {', '.join(STAGES)}")

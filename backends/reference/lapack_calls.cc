@@ -175,7 +175,7 @@ void to_memory_order(const LapackCall& call, const LapackArray& shape, const Hos
     transpose_matrices(dtype_bytes(shape.dtype), call.batch(), shape.dims[0], shape.dims[1],
                        from.data(), to.mutable_data(), runner.for_each());
   } else {
-    copy_bytes(from.data(), to.mutable_data(), from.size_bytes(), runner.for_each());
+    copy_by_tasks(to.mutable_data(), from.data(), from.size_bytes(), runner.for_each());
   }
 }
 

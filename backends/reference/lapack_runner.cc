@@ -6,6 +6,8 @@
 #include <limits>
 #include <string>
 
+#include "runtime/base/copy_bytes.h"
+
 namespace hekla::reference {
 namespace {
 
@@ -25,12 +27,12 @@ void with_element(DType dtype, F&& f) {
 
 }  // namespace
 
-void copy_bytes(const void* from, void* to, int64_t bytes, const ForEach& for_each) {
+void copy_by_tasks(void* to, const void* from, int64_t bytes, const ForEach& for_each) {
   constexpr int64_t kPiece = 64 * 1024;
   for_ranges(for_each, (bytes + kPiece - 1) / kPiece, kPiece / 8, [&](int64_t begin, int64_t end) {
     const int64_t first = begin * kPiece, last = std::min(bytes, end * kPiece);
-    std::memcpy(static_cast<std::byte*>(to) + first, static_cast<const std::byte*>(from) + first,
-                static_cast<size_t>(last - first));
+    copy_bytes(static_cast<std::byte*>(to) + first, static_cast<const std::byte*>(from) + first,
+               last - first);
   });
 }
 

@@ -74,7 +74,8 @@ class LapackRunner {
   lapack::Parallel alone_{};
 };
 
-void copy_bytes(const void* from, void* to, int64_t bytes, const ForEach& for_each);
+// Memory that does not overlap.
+void copy_by_tasks(void* to, const void* from, int64_t bytes, const ForEach& for_each);
 
 // What kNoMemory and kTooLarge mean.
 Status check_info(int32_t info, std::string_view what);

@@ -78,7 +78,7 @@ Result<HostArray> lapack_triangular_solve(const HostArray& a, const HostArray& b
   const int64_t batch = element_count(std::span(a.dims()).first(a.dims().size() - 2));
   HEKLA_ASSIGN_OR_RETURN(HostArray result, runner.result(0, b.dtype(), b.dims()));
   std::byte* data = result.mutable_data();
-  copy_bytes(b.data(), data, b.size_bytes(), runner.for_each());
+  copy_by_tasks(data, b.data(), b.size_bytes(), runner.for_each());
   const int64_t width = dtype_bytes(a.dtype());
   const char trans = config.transpose_a == Transpose::kNoTranspose ? 'N'
                      : config.transpose_a == Transpose::kTranspose ? 'T'

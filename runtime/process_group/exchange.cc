@@ -181,11 +181,8 @@ Status Exchange::finish() {
   return ok_status();
 }
 
-// A piece that large is one of a result that a caller does not find in a cache anyway.
-constexpr int64_t kStreamedBytes = int64_t{1} << 20;
-
-void copy_block(const HostArray& block, const Elements& to) {
-  if (to.size_bytes() >= kStreamedBytes) {
+void Exchange::deliver(const HostArray& block, const Elements& to) const {
+  if (to.size_bytes() >= options_.stream_piece_bytes) {
     return stream_bytes(to.data, block.data(), to.size_bytes());
   }
   copy_bytes(to.data, block.data(), to.size_bytes());
@@ -260,7 +257,7 @@ Status reduce_by_slices(Exchange& exchange, const Elements* out, const ConstElem
     for (int64_t k = 0; k < exchange.piece_count(slice.count); ++k) {
       HEKLA_ASSIGN_OR_RETURN(const HostArray block, exchange.take_result(p, slice.count, k));
       const auto [first, count] = exchange.piece(slice.count, k);
-      copy_block(block, out->part(slice.first + first, count));
+      exchange.deliver(block, out->part(slice.first + first, count));
     }
   }
   return ok_status();
@@ -355,7 +352,7 @@ Status run_moves(Exchange& exchange, const std::vector<Elements>& out,
     for (int64_t k = 0; k < exchange.piece_count(part.count); ++k) {
       HEKLA_ASSIGN_OR_RETURN(const HostArray block, exchange.take(p, k));
       const auto [first, count] = exchange.piece(part.count, k);
-      copy_block(block, part.part(first, count));
+      exchange.deliver(block, part.part(first, count));
     }
   }
   return ok_status();

@@ -59,6 +59,8 @@ class Exchange {
   Status send(const std::vector<int>& to, Round round, int lane, int64_t k,
               const ConstElements& piece);
   Result<HostArray> take(int from, Round round, int lane, int64_t k, int64_t bytes);
+  // A piece that has come into where it belongs, which has its size.
+  void deliver(const HostArray& block, const Elements& to) const;
   // The only lane's results, of an array of `count` elements.
   Status send_result(const std::vector<int>& to, int64_t k, const ConstElements& piece);
   Result<HostArray> take_result(int from, int64_t count, int64_t k);
@@ -82,9 +84,6 @@ class Exchange {
   std::vector<HostArray> ridden_;       // by rank
   std::vector<CompletionRef> sending_;  // from the caller's memory
 };
-
-// What has come into where it belongs, which has its size.
-void copy_block(const HostArray& block, const Elements& to);
 
 // The collectives, between begin and finish. Arguments have been checked.
 Status run_barrier(Exchange& exchange);

@@ -81,7 +81,7 @@ class Reducer {
     const Elements at = place(lane, k);
     HEKLA_ASSIGN_OR_RETURN(const HostArray block,
                            exchange_.take(from, Round::kResults, lane.number, k, at.size_bytes()));
-    copy_block(block, at);
+    exchange_.deliver(block, at);
     return at;
   }
   // All pieces, first ones first, so that the ranks of a host and the hosts get theirs in turn.
@@ -277,7 +277,7 @@ Status hierarchical_spread(Exchange& exchange, const std::vector<Elements>& out,
             turn != Turn::kFromProxy
                 ? exchange.take(p, k)
                 : exchange.take(layout.proxy(host, p), Round::kResults, p, k, at.size_bytes()));
-        copy_block(block, at);
+        exchange.deliver(block, at);
         if (turn == Turn::kAsProxy) {
           HEKLA_RETURN_IF_ERROR(exchange.send(neighbours, Round::kResults, p, k, at));
         }

@@ -68,6 +68,9 @@ struct Options {
   // by all ranks, larger ones by each for its part. The same on all ranks.
   int64_t flat_bytes = int64_t{32} << 10;
   int64_t segment_bytes = int64_t{1} << 20;  // larger parts travel in pieces
+  // Pieces of at least that size are written past the caches, which do not keep results of several.
+  // Each rank may have its own.
+  int64_t stream_piece_bytes = int64_t{1} << 20;
 
   // How collectives go between processes of one host: "auto": through memory that all ranks share,
   // where they are on one host, it can be had and `engine` is "auto" or "shm", else by messages,

@@ -22,6 +22,7 @@ def pytest_addoption(parser):
     group.addoption('--platform', default='reference', help='platform under test')
     group.addoption('--library', type=pathlib.Path,
                     help='plugin library; default HEKLA_BUILD_DIR/lib/hekla/pjrt_PLATFORM.so, of tbb pjrt_cpu.so')
+    plugin_session.add_options(group)
     group.addoption('--harness-share', type=int, default=24,
                     help="run one of so many programs of JAX's own harness (1: all)")
     group.addoption('--harness-x64', action='store_true',
@@ -68,6 +69,7 @@ def pytest_collection_modifyitems(config, items):
     plugin_session.deselect(config, items, 'sizes' if is_reference else 'any_platform')
     if config.getoption('--plugin') == 'names' and config.getoption('--library') is None:
         plugin_session.deselect(config, items, 'any_plugin')
+    plugin_session.draw(config, items)
 
 
 @pytest.fixture(scope='session')

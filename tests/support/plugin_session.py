@@ -7,6 +7,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import zlib
 
 import pytest
 
@@ -15,6 +16,11 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 def build_dir():
     return pathlib.Path(os.environ.get('HEKLA_BUILD_DIR', ROOT / 'build')).resolve()
+
+
+def add_options(group):
+    group.addoption('--drawn', default='1:0', metavar='SHARE:SEED',
+                    help='of the tests outside the quick set one in SHARE; SEED decides which ones')
 
 
 def checks(platform):
@@ -42,6 +48,15 @@ def deselect(config, items, marker):
     elsewhere = [item for item in items if item.get_closest_marker(marker)]
     items[:] = [item for item in items if not item.get_closest_marker(marker)]
     config.hook.pytest_deselected(items=elsewhere)
+
+
+def draw(config, items):
+    """Leaves out what --drawn does; together all seeds from 0 to SHARE - 1 leave out nothing."""
+    share, seed = map(int, config.getoption('--drawn').split(':'))
+    is_drawn = {item: item.get_closest_marker('quick') is not None or
+                (zlib.crc32(item.nodeid.encode()) + seed) % share == 0 for item in items}
+    items[:] = [item for item in items if is_drawn[item]]
+    config.hook.pytest_deselected(items=[item for item, drawn in is_drawn.items() if not drawn])
 
 
 def child_runner(values, timeout):

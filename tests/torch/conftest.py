@@ -18,6 +18,7 @@ DEVICES = {'vulkan': 'VULKAN', 'tbb': 'HEKLA_CPU', 'reference': 'HEKLA_REFERENCE
 def pytest_addoption(parser):
     group = parser.getgroup('hekla')
     group.addoption('--platform', choices=DEVICES, default='tbb', help='platform under test')
+    plugin_session.add_options(group)
     group.addoption('--share', type=int, default=0,
                     help='of the sweep over operations one sample of so many (1: all; 0: none)')
 
@@ -39,6 +40,7 @@ def pytest_configure(config):
 def pytest_collection_modifyitems(config, items):
     if config.getoption('--platform') != 'tbb':
         plugin_session.deselect(config, items, 'any_platform')
+    plugin_session.draw(config, items)
 
 
 @pytest.fixture

@@ -116,7 +116,7 @@ void tile(const Tile& t) {
 }
 #undef HEKLA_MULTIPLY
 
-inline void copy_bytes(uint8_t* to, const uint8_t* from, int64_t count) {
+inline void copy_row_bytes(uint8_t* to, const uint8_t* from, int64_t count) {
   __builtin_memcpy(to, from, static_cast<size_t>(count));
 }
 
@@ -130,9 +130,9 @@ void pack_row(const void* row, int64_t step, int64_t count, float* to) {
     if (step != 1) {
       for (int64_t i = 0; i < here; ++i) bytes[i] = from[(d + i) * step];
     } else if (here == kRowBytes) {
-      copy_bytes(bytes, from + d, kRowBytes);
+      copy_row_bytes(bytes, from + d, kRowBytes);
     } else {
-      copy_bytes(bytes, from + d, here);
+      copy_row_bytes(bytes, from + d, here);
     }
   }
 }
