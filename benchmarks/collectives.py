@@ -88,20 +88,19 @@ def read(output, best):
         best[int(size)] = [min(old[0], float(least)), min(old[1], float(median))]
 
 
-def sides_on_hosts(programs, hosts):
+def sides_on_hosts(arguments, programs, hosts):
     """Name of a side: a function of the number of ranks and the words that all sides get."""
     def side(name, *more):
         return lambda ranks, words: start_ranks(programs[name], ranks, [*words, *more], hosts=hosts)
-    return {'hekla': side('hekla', 'auto', '-1'), 'direct': side('hekla', 'auto', '0'),
+    return {'hekla': side('hekla'), 'direct': side('hekla', 'ranks_per_host=0'),
+            **{option: side('hekla', option) for option in arguments.beside},
             **({'gloo': side('gloo', 'net0')} if programs['gloo'].exists() else {})}
 
 
 def sides_on_one_host(arguments, programs, folder):
-    def hekla(memory):
-        return lambda ranks, words: start_ranks(programs['hekla'], ranks, [*words, memory], is_bound=True)
-    sides = {'hekla': hekla('on')}
-    if arguments.messages:
-        sides['messages'] = hekla('off')
+    def hekla(*options):
+        return lambda ranks, words: start_ranks(programs['hekla'], ranks, [*words, *options], is_bound=True)
+    sides = {'hekla': hekla('shared_memory=on'), **{option: hekla(option) for option in arguments.beside}}
     if programs['gloo'].exists():
         sides['gloo'] = lambda ranks, words: start_ranks(programs['gloo'], ranks, words)
     mpi = build_mpi(arguments.mpicxx, folder) if shutil.which(arguments.mpirun.split()[0]) else None
@@ -121,7 +120,9 @@ def main():
     parser.add_argument('--hosts', type=int, default=0, help='several hosts, and how many')
     parser.add_argument('--rate', help="what a host's link carries, as tc has it: 1gbit")
     parser.add_argument('--build', type=pathlib.Path, default=ROOT / 'build')
-    parser.add_argument('--messages', action='store_true', help='our own way by messages as another side')
+    parser.add_argument('--beside', action='append', default=[], metavar='NAME=VALUE',
+                        help='our own with an option of the group (collectives_hekla.cc) as another side: '
+                        'shared_memory=off. May be given several times')
     parser.add_argument('--mpicxx', default='mpicxx')
     parser.add_argument('--mpirun', default='mpirun')
     parser.add_argument('--json', action='store_true')
@@ -135,7 +136,7 @@ def main():
         hosts = []
         if arguments.hosts:
             hosts = stack.enter_context(host_namespaces.Hosts(arguments.hosts, arguments.rate))
-            sides = sides_on_hosts(programs, hosts)
+            sides = sides_on_hosts(arguments, programs, hosts)
         else:
             folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
             sides = sides_on_one_host(arguments, programs, folder)

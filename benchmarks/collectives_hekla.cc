@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// A rank of collectives.py: hekla::process_group. After the arguments that all have: shared_memory,
-// ranks_per_host, and sizes of shared memory that are to be forced.
-#include <cstring>
+// A rank of collectives.py: hekla::process_group. After the arguments that all have: options of the
+// group, NAME=VALUE.
+#include <fmt/core.h>
+
+#include <map>
 #include <memory>
-#include <span>
+#include <string>
 
 #include "benchmarks/collectives_sides.h"
 #include "runtime/process_group/process_group.h"
@@ -16,18 +18,35 @@ void must(const Status& status) {
   if (!status.ok()) give_up(status.to_string());
 }
 
-int run(int count, char** words, const std::string& memory) {
+void set(process_group::Options& options, const std::string& word) {
+  const std::map<std::string, int64_t*> numbers = {
+      {"early_pieces", &options.early_pieces},
+      {"flat_bytes", &options.flat_bytes},
+      {"segment_bytes", &options.segment_bytes},
+      {"shared_flat_bytes", &options.shared_flat_bytes},
+      {"shared_slot_bytes", &options.shared_slot_bytes},
+      {"shared_stream_bytes", &options.shared_stream_bytes},
+      {"stream_piece_bytes", &options.stream_piece_bytes}};
+  const size_t at = word.find('=');
+  const std::string name = word.substr(0, at);
+  const std::string value = at == std::string::npos ? "" : word.substr(at + 1);
+  if (name == "shared_memory") {
+    options.shared_memory = value;
+  } else if (name == "ranks_per_host") {
+    options.ranks_per_host = std::atoi(value.c_str());
+  } else if (const auto found = numbers.find(name); found != numbers.end()) {
+    *found->second = std::atoll(value.c_str());
+  } else {
+    give_up(fmt::format("no option {} of a group", word));
+  }
+}
+
+int run(int count, char** words) {
   const Arguments arguments = arguments_of(words);
   auto store = rendezvous::open_store("file:" + arguments.folder);
   if (!store.ok()) give_up(store.status().to_string());
   process_group::Options options;
-  options.shared_memory = memory;
-  const auto word = [&](int i) { return i < count ? words[i] : nullptr; };
-  if (word(7) != nullptr) options.ranks_per_host = std::atoi(word(7));
-  if (word(9) != nullptr) {
-    options.shared_flat_bytes = std::atoll(word(8));
-    options.shared_slot_bytes = std::atoll(word(9));
-  }
+  for (int i = 6; i < count; ++i) set(options, words[i]);
   auto made = process_group::ProcessGroup::create(
       std::make_shared<rendezvous::StoreKeyValues>(*store, "bench/"), arguments.rank,
       arguments.size, options);
@@ -71,5 +90,5 @@ int run(int count, char** words, const std::string& memory) {
 
 int main(int count, char** words) {
   if (count < 6) return 2;
-  return hekla::benchmarks::run(count, words, count > 6 ? words[6] : "auto");
+  return hekla::benchmarks::run(count, words);
 }

@@ -48,8 +48,9 @@ REAL_PROGRAMS = sorted(path.parent.name for path in (ROOT / "tests" / "programs"
 # cores, and half an hour.
 ALL_OF_JAX = os.environ.get("HEKLA_ALL_OF_JAX") == "1"
 # Of what is long and many one in so many runs, others with each commit; all of it unless set. That is:
-# one of the sanitizers, and programs of tests under it; what is outside the quick sets of clients, but
-# for JAX's newest release on the CPU device, which runs every case.
+# one of the sanitizers, and programs of tests under it; sets of random programs; one of JAX's older
+# releases; what is outside the quick sets of clients, but for JAX's newest release on the CPU device,
+# which runs every case.
 SHARE = int(os.environ.get("HEKLA_TEST_SHARE", "1"))
 # Seconds since 1970 from which on no more stages begin, nor parts of those under sanitizers.
 UNTIL = float(os.environ.get("HEKLA_TEST_UNTIL", "inf"))
@@ -170,7 +171,13 @@ def stage_checks(log, counter, quick):
 
 
 def stage_unit(log, counter, quick):
-    return build("default", log) or ctest("build", log, counter, ["-LE", "slow"] if quick else [])
+    if build("default", log):
+        return 1
+    random = programs_of(ROOT / "build", "^random_programs_(?!.*kept)").get("random_programs", [])
+    turn = seed()
+    others = "|".join(name for i, name in enumerate(sorted(random)) if (i + turn) % SHARE)
+    return ctest("build", log, counter, [*(["-LE", "slow"] if quick else []),
+                                         *(["-E", f"^({others})$"] if others else [])])
 
 
 def pytest(python, junit: pathlib.Path, arguments: list, log, counter: Counter,
@@ -568,6 +575,12 @@ QUICK = ["checks", "unit", f"python-{NEWEST}"]
 SANITIZERS = ["asan", "tsan", "fuzz"]
 
 
+def drawn_stages() -> list:
+    """Of JAX's older releases one, or all."""
+    older = [name for name in ALL if name.startswith("python-") and name != f"python-{NEWEST}"]
+    return [name for name in ALL if SHARE == 1 or name not in older or name == older[seed() % len(older)]]
+
+
 def drawn_sanitizers() -> list:
     """All, or those of one compiler's build."""
     if SHARE == 1:
@@ -633,7 +646,7 @@ def main() -> int:
         print("\n".join(STAGES))
         return 0
     names = (arguments.only.split(",") if arguments.only else QUICK if arguments.quick
-             else drawn_sanitizers() if arguments.sanitizers else ALL)
+             else drawn_sanitizers() if arguments.sanitizers else drawn_stages())
     unknown = [name for name in names if name not in STAGES]
     if unknown:
         parser.error(f"no stage '{unknown[0]}'; there are: {', '.join(STAGES)}")

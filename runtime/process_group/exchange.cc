@@ -99,6 +99,8 @@ Status Exchange::begin(const std::vector<ConstElements>& parts,
     if (!rides) pieces = std::max(pieces, piece_count(part.count));
     post(p, Head::Kind::kCall, 0, part.count, rides ? block : HostArray(), false);
   }
+  const int64_t early = std::min<int64_t>(pieces, options_.early_pieces);
+  HEKLA_RETURN_IF_ERROR(send_pieces(parts, others, 0, early));
   HEKLA_ASSIGN_OR_RETURN(std::vector<Mail> mails, member_.meet(sequence_, call_, deadline_));
   ridden_.resize(mails.size());
   for (const int p : others) {
@@ -114,11 +116,16 @@ Status Exchange::begin(const std::vector<ConstElements>& parts,
     HEKLA_RETURN_IF_ERROR(check_piece(mail.blocks[0], p, count * width_));
     ridden_[static_cast<size_t>(p)] = std::move(mail.blocks[0]);
   }
-  for (int64_t k = 0; k < pieces; ++k) {
+  return send_pieces(parts, others, early, pieces);
+}
+
+Status Exchange::send_pieces(const std::vector<ConstElements>& parts, const std::vector<int>& to,
+                             int64_t begin, int64_t end) {
+  for (int64_t k = begin; k < end; ++k) {
     ConstElements last;
     HostArray piece_block;
     bool has_block = false;
-    for (const int p : others) {
+    for (const int p : to) {
       const ConstElements& part = parts[static_cast<size_t>(p)];
       if (is_flat(part) || k >= piece_count(part.count)) continue;
       const auto [first, count] = piece(part.count, k);

@@ -3,7 +3,8 @@
 // there, what they have for it comes, and the calls are compared before.
 //
 // A part of at most Options::flat_bytes travels with the call itself, a larger one after it in
-// pieces. Used by the thread of the member that runs the call.
+// pieces: the first ones at once, so that they are under way while ranks come to the call. Used by
+// the thread of the member that runs the call.
 #pragma once
 
 #include <limits>
@@ -69,6 +70,9 @@ class Exchange {
   Status finish();
 
  private:
+  // Pieces `begin` to `end` - 1 of the parts that do not travel with the call, each to all of `to`.
+  Status send_pieces(const std::vector<ConstElements>& parts, const std::vector<int>& to,
+                     int64_t begin, int64_t end);
   static uint64_t step_of(Round round, int lane, int64_t k);
   int64_t most_elements(int64_t most_bytes) const;  // of a piece
   void post(int to, Head::Kind kind, uint64_t step, int64_t part, const HostArray& block,

@@ -126,6 +126,7 @@ Status check_options(const Options& options, int rank, int size) {
     return invalid_argument("flat_bytes of {} and segment_bytes of {}", options.flat_bytes,
                             options.segment_bytes);
   }
+  if (options.early_pieces < 0) return invalid_argument("early_pieces of {}", options.early_pieces);
   if (options.shared_memory != "auto" && options.shared_memory != "on" &&
       options.shared_memory != "off") {
     return invalid_argument("shared_memory \"{}\", which is \"auto\", \"on\" or \"off\"",

@@ -68,6 +68,9 @@ struct Options {
   // by all ranks, larger ones by each for its part. The same on all ranks.
   int64_t flat_bytes = int64_t{32} << 10;
   int64_t segment_bytes = int64_t{1} << 20;  // larger parts travel in pieces
+  // So many pieces of each part are sent before the other ranks have come to the call, with which
+  // they wait on the receiver. Each rank may have its own.
+  int64_t early_pieces = 1;
   // Pieces of at least that size are written past the caches, which do not keep results of several.
   // Each rank may have its own.
   int64_t stream_piece_bytes = int64_t{1} << 20;

@@ -3,6 +3,7 @@
 // who is named, what stays untouched.
 #include "runtime/process_group/process_group.h"
 
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <unistd.h>
@@ -42,6 +43,7 @@ TEST(ProcessGroup, SumsHaveOneOrder) {
     for (const int ranks_per_host : {-1, 0, 2, 3}) {
       options.shared_memory = ranks_per_host < 0 ? "on" : "off";
       options.ranks_per_host = ranks_per_host;
+      options.early_pieces = ranks_per_host + 1;
       std::vector<std::string> all(kRanks);
       on_ranks(
           kRanks,
@@ -64,22 +66,27 @@ TEST(ProcessGroup, SumsHaveOneOrder) {
   }
 }
 
+// Also where pieces of an array come before the call has been compared.
 TEST_P(ProcessGroupBy, CallsThatDifferFailOnAllRanksAndNameThem) {
-  on_ranks(3, [](ProcessGroup& group) {
-    std::vector<float> x(100, 1), before = x;
-    std::vector<int32_t> other(100, 1);
-    const bool is_odd = group.rank() == 1;
-    const Status status = is_odd ? group.broadcast(elements(std::span(other)), 2).wait()
-                                 : group.all_reduce(elements(std::span(x))).wait();
-    EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition) << status.to_string();
-    EXPECT_TRUE(says(status, "broadcast(root 2) of i32[100]")) << status.to_string();
-    EXPECT_TRUE(says(status, "rank 1 calls")) << status.to_string();
-    EXPECT_TRUE(says(status, "all_reduce(sum) of f32[100]")) << status.to_string();
-    EXPECT_EQ(x, before);
-    // For good.
-    EXPECT_EQ(group.barrier().wait().code(), StatusCode::kFailedPrecondition);
-    EXPECT_FALSE(group.status().ok());
-  });
+  for (const size_t count : {100, 30'000}) {
+    on_ranks(3, [count](ProcessGroup& group) {
+      std::vector<float> x(count, 1), before = x;
+      std::vector<int32_t> other(count, 1);
+      const bool is_odd = group.rank() == 1;
+      const Status status = is_odd ? group.broadcast(elements(std::span(other)), 1).wait()
+                                   : group.all_reduce(elements(std::span(x))).wait();
+      EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition) << status.to_string();
+      EXPECT_TRUE(says(status, fmt::format("broadcast(root 1) of i32[{}]", count)))
+          << status.to_string();
+      EXPECT_TRUE(says(status, "rank 1 calls")) << status.to_string();
+      EXPECT_TRUE(says(status, fmt::format("all_reduce(sum) of f32[{}]", count)))
+          << status.to_string();
+      EXPECT_EQ(x, before);
+      // For good.
+      EXPECT_EQ(group.barrier().wait().code(), StatusCode::kFailedPrecondition);
+      EXPECT_FALSE(group.status().ok());
+    });
+  }
 }
 
 TEST_P(ProcessGroupBy, SizesTypesAndReductionsThatDifferAreNamed) {

@@ -43,6 +43,7 @@ class ByWays : public ::testing::TestWithParam<Way> {
     if (GetParam() == Way::kHosts) {
       options.ranks_per_host = 2;
       options.flat_bytes = 0;
+      options.early_pieces = 0;
       options.stream_piece_bytes = 0;
     }
     if (GetParam() == Way::kPieces) {
