@@ -9,6 +9,7 @@ and is shown when the stage fails. The last line is "N passed, N failed".
 
 import argparse
 import concurrent.futures
+import functools
 import json
 import os
 import pathlib
@@ -75,10 +76,15 @@ class Counter:
                 self.passed += 1
 
 
+@functools.cache
 def seed() -> int:
     """Decides what is drawn, by the commit: so a run can be had again, and all comes up in its turn."""
     ran = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False)
     return int(ran.stdout.strip() or "0", 16)
+
+
+def drawn(things: list) -> list:
+    return things[seed() % SHARE::SHARE]
 
 
 def drawn_tests() -> list:
@@ -174,8 +180,7 @@ def stage_unit(log, counter, quick):
     if build("default", log):
         return 1
     random = programs_of(ROOT / "build", "^random_programs_(?!.*kept)").get("random_programs", [])
-    turn = seed()
-    others = "|".join(name for i, name in enumerate(sorted(random)) if (i + turn) % SHARE)
+    others = "|".join(set(random) - set(drawn(sorted(random))))
     return ctest("build", log, counter, [*(["-LE", "slow"] if quick else []),
                                          *(["-E", f"^({others})$"] if others else [])])
 
@@ -460,7 +465,7 @@ def sanitizer_stage(preset: str, tests: str = ".", cases: str = "*"):
         code = install_clang(log) or run(["cmake", "--preset", preset], log)
         if code:
             return code
-        programs = list(programs_of(ROOT / f"build-{preset}", tests).items())[seed() % SHARE::SHARE]
+        programs = drawn(list(programs_of(ROOT / f"build-{preset}", tests).items()))
         # Built and run in a few parts, each with long ones and short ones, so that the time may end between.
         parts = 1 + len(programs) // 12 if UNTIL < float("inf") else 1
         for part in range(parts):

@@ -134,8 +134,11 @@ constexpr int32_t kSizes[] = {1, 2, 5, 33, 64, 65, 130, 257, 400};
 // OpenBLAS takes processors that are newer than it for old ones; runtime.cc tells it better.
 TEST(Lapack, HasVectorsOfTheProcessor) {
 #if defined(__x86_64__)
-  if (table() == nullptr || std::getenv("OPENBLAS_CORETYPE") != nullptr) GTEST_SKIP();
-  if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) GTEST_SKIP();
+  if (table() == nullptr) GTEST_SKIP() << why_missing();
+  if (std::getenv("OPENBLAS_CORETYPE") != nullptr) GTEST_SKIP() << "OPENBLAS_CORETYPE is set";
+  if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) {
+    GTEST_SKIP() << "this processor has no AVX2 and FMA";
+  }
   const std::string description = table()->description();
   EXPECT_EQ(description.find("Prescott"), std::string::npos) << description;
 #endif

@@ -43,20 +43,22 @@ def configure(config, framework, first_platform, values, removed):
         sys.path.insert(0, values['PYTHONPATH'])
 
 
+def keep(config, items, is_kept):
+    """Leaves out the tests for which `is_kept` is false."""
+    config.hook.pytest_deselected(items=[item for item in items if not is_kept(item)])
+    items[:] = filter(is_kept, items)
+
+
 def deselect(config, items, marker):
     """Leaves out the tests that have the marker."""
-    elsewhere = [item for item in items if item.get_closest_marker(marker)]
-    items[:] = [item for item in items if not item.get_closest_marker(marker)]
-    config.hook.pytest_deselected(items=elsewhere)
+    keep(config, items, lambda item: item.get_closest_marker(marker) is None)
 
 
 def draw(config, items):
     """Leaves out what --drawn does; together all seeds from 0 to SHARE - 1 leave out nothing."""
     share, seed = map(int, config.getoption('--drawn').split(':'))
-    is_drawn = {item: item.get_closest_marker('quick') is not None or
-                (zlib.crc32(item.nodeid.encode()) + seed) % share == 0 for item in items}
-    items[:] = [item for item in items if is_drawn[item]]
-    config.hook.pytest_deselected(items=[item for item, drawn in is_drawn.items() if not drawn])
+    keep(config, items, lambda item: item.get_closest_marker('quick') is not None or
+         (zlib.crc32(item.nodeid.encode()) + seed) % share == 0)
 
 
 def child_runner(values, timeout):
