@@ -32,6 +32,8 @@ void set(process_group::Options& options, const std::string& word) {
   const std::string value = at == std::string::npos ? "" : word.substr(at + 1);
   if (name == "shared_memory") {
     options.shared_memory = value;
+  } else if (name == "direct_receive") {
+    options.direct_receive = value == "on";
   } else if (name == "ranks_per_host") {
     options.ranks_per_host = std::atoi(value.c_str());
   } else if (const auto found = numbers.find(name); found != numbers.end()) {

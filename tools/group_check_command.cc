@@ -44,6 +44,7 @@ struct GroupCheckArguments {
   int64_t flat_bytes = process_group::Options().flat_bytes;
   int64_t segment_bytes = process_group::Options().segment_bytes;
   int64_t early_pieces = process_group::Options().early_pieces;
+  std::string direct_receive = "on";
   std::vector<std::string> shared_memory;
   int64_t shared_flat_bytes = process_group::Options().shared_flat_bytes;
   int64_t shared_slot_bytes = process_group::Options().shared_slot_bytes;
@@ -79,6 +80,7 @@ int run_rank(const GroupCheckArguments& arguments) {
   options.flat_bytes = arguments.flat_bytes;
   options.segment_bytes = arguments.segment_bytes;
   options.early_pieces = arguments.early_pieces;
+  options.direct_receive = arguments.direct_receive == "on";
   if (!arguments.shared_memory.empty()) options.shared_memory = arguments.shared_memory[0];
   options.shared_flat_bytes = arguments.shared_flat_bytes;
   options.shared_slot_bytes = arguments.shared_slot_bytes;
@@ -126,10 +128,11 @@ Json json_of(const Row& row) {
 
 // What a recorded part must have been run with to stand for one that is wanted.
 std::string conditions(const GroupCheckArguments& arguments) {
-  return fmt::format("{} {} {} {} {} {} {} {} {}", fmt::join(arguments.sizes, ","), arguments.large,
-                     arguments.filter, arguments.flat_bytes, arguments.segment_bytes,
-                     arguments.early_pieces, arguments.shared_flat_bytes,
-                     arguments.shared_slot_bytes, arguments.ranks_per_host);
+  return fmt::format("{} {} {} {} {} {} {} {} {} {}", fmt::join(arguments.sizes, ","),
+                     arguments.large, arguments.filter, arguments.flat_bytes,
+                     arguments.segment_bytes, arguments.early_pieces, arguments.direct_receive,
+                     arguments.shared_flat_bytes, arguments.shared_slot_bytes,
+                     arguments.ranks_per_host);
 }
 
 // Parts without problems of a file that earlier runs have written. A last line that was cut off,
@@ -193,6 +196,7 @@ Row run_part(const GroupCheckArguments& arguments, const Part& part) {
   add("--flat-bytes", std::to_string(arguments.flat_bytes));
   add("--segment-bytes", std::to_string(arguments.segment_bytes));
   add("--early-pieces", std::to_string(arguments.early_pieces));
+  add("--direct-receive", arguments.direct_receive);
   add("--shared-flat-bytes", std::to_string(arguments.shared_flat_bytes));
   add("--shared-slot-bytes", std::to_string(arguments.shared_slot_bytes));
   add("--ranks-per-host", std::to_string(arguments.ranks_per_host));
@@ -368,6 +372,10 @@ void add_group_check_command(CLI::App& app, int& exit_code) {
       ->add_option("--early-pieces", arguments->early_pieces,
                    "so many of them are sent before the other ranks have come to the call")
       ->check(CLI::NonNegativeNumber);
+  command
+      ->add_option("--direct-receive", arguments->direct_receive,
+                   "on: over networks pieces come straight into outputs where they can")
+      ->check(CLI::IsMember({"on", "off"}));
   command
       ->add_option("--shared-memory", arguments->shared_memory,
                    "on: collectives go through memory that the ranks share; off: by messages; both "

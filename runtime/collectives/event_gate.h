@@ -41,12 +41,21 @@ class EventGate {
   // Events that go through the gate, for several transports that share it.
   static Transport::Events guard(const std::shared_ptr<EventGate>& gate, Transport::Events events) {
     const auto shared = std::make_shared<Transport::Events>(std::move(events));
-    return {[gate, shared](int from, Message message) {
-              gate->call([&] { shared->received(from, std::move(message)); });
-            },
-            [gate, shared](int process, const Status& why) {
-              gate->call([&] { shared->lost(process, why); });
-            }};
+    Transport::Events guarded = {[gate, shared](int from, Message message) {
+                                   gate->call([&] { shared->received(from, std::move(message)); });
+                                 },
+                                 [gate, shared](int process, const Status& why) {
+                                   gate->call([&] { shared->lost(process, why); });
+                                 },
+                                 {}};
+    if (shared->place) {
+      guarded.place = [gate, shared](int from, const Message& begun, int64_t bytes) {
+        std::shared_ptr<void> memory;
+        gate->call([&] { memory = shared->place(from, begun, bytes); });
+        return memory;
+      };
+    }
+    return guarded;
   }
 
  private:

@@ -45,6 +45,16 @@ Result<std::optional<Message>> FrameReader::advance(size_t count) {
   return std::optional<Message>();
 }
 
+Result<HostArray> FrameReader::block_of(int64_t bytes) const {
+  if (place_) {
+    std::shared_ptr<void> memory = place_(message_, bytes);
+    if (memory != nullptr) return HostArray::adopt(DType::kUI8, {bytes}, std::move(memory));
+  }
+  Result<HostArray> block = Staging::allocate(DType::kUI8, {bytes});
+  if (!block.ok()) return block.status().with_context("receiving a message");
+  return block;
+}
+
 Status FrameReader::next() {
   switch (part_) {
     case Part::kFixed:
@@ -72,9 +82,8 @@ Status FrameReader::next() {
       is_complete_ = message_.blocks.size() == sizes_.size();
       if (is_complete_) return ok_status();
       const int64_t size = sizes_[message_.blocks.size()];
-      Result<HostArray> block = Staging::allocate(DType::kUI8, {size});
-      if (!block.ok()) return block.status().with_context("receiving a message");
-      message_.blocks.push_back(*std::move(block));
+      HEKLA_ASSIGN_OR_RETURN(HostArray block, block_of(size));
+      message_.blocks.push_back(std::move(block));
       expect({message_.blocks.back().mutable_data(), static_cast<size_t>(size)});
       return ok_status();
   }

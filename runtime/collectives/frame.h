@@ -7,9 +7,12 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "runtime/collectives/transport.h"
@@ -50,7 +53,10 @@ struct OutgoingMessage {
 
 class FrameReader {
  public:
-  FrameReader() { expect(bytes_of(fixed_)); }
+  // Memory for a block of that many bytes that follows what has come of the message; null: where
+  // the reader takes it itself.
+  using Place = std::function<std::shared_ptr<void>(const Message& begun, int64_t bytes)>;
+  explicit FrameReader(Place place = {}) : place_(std::move(place)) { expect(bytes_of(fixed_)); }
   FrameReader(const FrameReader&) = delete;
   FrameReader& operator=(const FrameReader&) = delete;
 
@@ -61,6 +67,11 @@ class FrameReader {
   // The first `count` of them are there: a message where one is complete. DATA_LOSS: no frame;
   // RESOURCE_EXHAUSTED: no memory for a block. Not to be used after an error.
   Result<std::optional<Message>> advance(size_t count);
+  // Lets go of what has come of a message. Not to be used any more.
+  void drop() {
+    target_ = {};
+    message_ = {};
+  }
 
  private:
   enum class Part : uint8_t { kFixed, kSizes, kHead, kBlock };
@@ -69,6 +80,7 @@ class FrameReader {
   }
   void expect(std::span<std::byte> bytes) { target_ = bytes; }
   Status next();
+  Result<HostArray> block_of(int64_t bytes) const;
 
   struct Fixed {
     uint32_t mark = 0;
@@ -78,6 +90,7 @@ class FrameReader {
   };
   friend Result<std::string> frame_of(const Message& message);
 
+  const Place place_;
   Fixed fixed_;
   std::vector<int64_t> sizes_;
   Message message_;

@@ -248,6 +248,13 @@ void NetworkPeer::send(Message message, CompletionRef sent) {
   complete_network_ends(ends);
 }
 
+void NetworkPeer::abandon(const Status& why) {
+  const std::lock_guard lock(mutex_);
+  if (!is_linked_ || has_ended_) return;
+  if (fault_.ok()) fault_ = why;
+  wake_waiters();
+}
+
 void NetworkPeer::wake_waiters() {
   for (void* const buffer : receivers_wait_on_) {
     if (buffer != nullptr) base_.carrier().wake_receiver(buffer);
@@ -482,6 +489,13 @@ Status NetworkPeer::take_stream(std::span<const std::byte> bytes) {
   }
 }
 
+std::shared_ptr<void> NetworkPeer::place_of(const Message& begun, int64_t bytes) {
+  std::shared_ptr<void> memory;
+  if (!base_.events.place || bytes <= static_cast<int64_t>(kPieceBytes)) return memory;
+  base_.gate.call([&] { memory = base_.events.place(process_, begun, bytes); });
+  return memory;
+}
+
 Status NetworkPeer::post_receives(std::span<std::byte> block) {
   {
     Lock lock(mutex_);
@@ -547,8 +561,21 @@ void NetworkPeer::deliver(Message message, bool wants_count) {
   is_in_event_ = false;
 }
 
+void NetworkPeer::drop_arrivals() {
+  for (const Arrival& arrival : arrivals_) {
+    incoming_.insert(incoming_.end(), arrival.blocks.begin(), arrival.blocks.end());
+  }
+  for (const IncomingBlock& block : std::exchange(incoming_, {})) {
+    if (block.buffer != nullptr) base_.carrier().free_buffer(block.buffer);
+  }
+  arrivals_.clear();
+  frames_.drop();
+}
+
 void NetworkPeer::end(const Status& why) {
   const carrier::Table& carrier = base_.carrier();
+  // First of all: somebody may wait for memory that blocks were to come into.
+  drop_arrivals();
   carrier::Error error;
   void* last = nullptr;
   {
@@ -572,13 +599,6 @@ void NetworkPeer::end(const Status& why) {
       place = Place();
     }
   }
-  for (const Arrival& arrival : arrivals_) {
-    incoming_.insert(incoming_.end(), arrival.blocks.begin(), arrival.blocks.end());
-  }
-  for (const IncomingBlock& block : std::exchange(incoming_, {})) {
-    if (block.buffer != nullptr) carrier.free_buffer(block.buffer);
-  }
-  arrivals_.clear();
   NetworkEnds ends;
   void* pair = nullptr;
   {

@@ -63,6 +63,7 @@ class NetworkPeer {
   // `alive` keeps all of this as long as the thread runs.
   Status connect(const NetworkCard& card, std::shared_ptr<void> alive);
   void send(Message message, CompletionRef sent);
+  void abandon(const Status& why);
   // Every beat; `passed` since the last time.
   void look_after(std::chrono::nanoseconds passed);
   // Ends what is under way, soon; then join() waits, unless it is called by an event of this peer.
@@ -122,11 +123,15 @@ class NetworkPeer {
   Status take_piece(std::span<const std::byte> piece);
   Status take_counts(const PieceHead& head);
   Status take_stream(std::span<const std::byte> bytes);
+  // Memory of the events' for a block that is received straight into it.
+  std::shared_ptr<void> place_of(const Message& begun, int64_t bytes);
   // Posts the block's receives, when not too much is under way.
   Status post_receives(std::span<std::byte> block);
   // Delivers it, or has it delivered behind what is under way.
   Status take_message(Message message);
   void wait_delivered();
+  // What of blocks has not come does not any more, and their memory is let go.
+  void drop_arrivals();
   void end(const Status& why);
   // The delivering thread's.
   void deliver_all();
@@ -195,7 +200,8 @@ class NetworkPeer {
 
   // The serving thread's.
   std::array<Place, kWindow> inbox_;
-  FrameReader frames_;
+  FrameReader frames_{
+      [this](const Message& begun, int64_t bytes) { return place_of(begun, bytes); }};
   // Of the message whose stream is read.
   bool wants_count_ = false;
   std::vector<IncomingBlock> incoming_;

@@ -101,6 +101,10 @@ void NetworkTransport::send(int process, Message message, CompletionRef sent) {
   state_->peer(process).send(std::move(message), std::move(sent));
 }
 
+void NetworkTransport::abandon(int process, const Status& why) {
+  state_->peer(process).abandon(why);
+}
+
 Status NetworkTransport::connect(int process, std::string_view text) {
   if (process < 0 || process >= size() || process == rank()) {
     return invalid_argument("process {} cannot connect to process {} of {}", rank(), process,

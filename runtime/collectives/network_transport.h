@@ -57,6 +57,7 @@ class NetworkTransport final : public Transport {
   std::string name(int process) const override;
   Status status(int process) const override;
   void send(int process, Message message, CompletionRef sent) override;
+  void abandon(int process, const Status& why) override;
 
  private:
   struct State;

@@ -8,6 +8,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstring>
 #include <random>
 
@@ -252,6 +253,66 @@ TEST_F(NetworkTransports, ABlockThatNeverComesLosesWhoAnnouncedIt) {
   const Status why = ear.wait_for_loss(1);
   EXPECT_EQ(why.code(), StatusCode::kDeadlineExceeded) << why.to_string();
   EXPECT_TRUE(contains(why, "no sign of life")) << why.to_string();
+}
+
+// Large blocks alone, and only those that somebody has a place for.
+TEST_F(NetworkTransports, BlocksComeStraightIntoTheirPlaces) {
+  Ear ears[2];
+  constexpr int64_t kBytes = 3 << 20;
+  HostArray memory(DType::kUI8, {kBytes});
+  std::atomic<int> asked = 0;
+  std::atomic<bool> is_let_go = false;
+  Transport::Events events = ears[0].events();
+  events.place = [&](int from, const Message& begun, int64_t bytes) -> std::shared_ptr<void> {
+    EXPECT_EQ(from, 1);
+    EXPECT_EQ(begun.head, "head");
+    ++asked;
+    if (bytes != kBytes) return nullptr;
+    return {memory.mutable_data(), [&](void*) { is_let_go = true; }};
+  };
+  const auto first = *NetworkTransport::create(0, 2, {1}, std::move(events), options);
+  const auto second = make(1, ears[1]);
+  ASSERT_TRUE(first->connect(1, second->card()).ok());
+  ASSERT_TRUE(second->connect(0, first->card()).ok());
+  std::vector<HostArray> blocks;
+  for (const int64_t bytes : {int64_t{100}, kBytes, kBytes + 1}) {
+    blocks.emplace_back(DType::kUI8, Dims{bytes});
+    std::memset(blocks.back().mutable_data(), static_cast<int>(bytes % 251),
+                static_cast<size_t>(bytes));
+  }
+  second->send(0, {"head", blocks}, nullptr);
+  {
+    const std::vector<Message> got = ears[0].wait_for(1, 1);
+    ASSERT_EQ(got.size(), 1U);
+    ASSERT_EQ(got[0].blocks.size(), 3U);
+    for (size_t i = 0; i < 3; ++i) EXPECT_TRUE(got[0].blocks[i].identical(blocks[i])) << i;
+    EXPECT_EQ(got[0].blocks[1].data(), memory.data());
+    EXPECT_EQ(asked, 2);
+    EXPECT_FALSE(is_let_go);
+  }
+  ears[0].forget();
+  EXPECT_TRUE(is_let_go);
+}
+
+TEST_F(NetworkTransports, WhoIsAbandonedWritesNoMore) {
+  Ear ear;
+  HostArray memory(DType::kUI8, {1 << 20});
+  const CompletionRef asked = Completion::make(), let_go = Completion::make();
+  Transport::Events events = ear.events();
+  events.place = [&](int, const Message&, int64_t) -> std::shared_ptr<void> {
+    asked->complete(ok_status());
+    return {memory.mutable_data(), [let_go](void*) { let_go->complete(ok_status()); }};
+  };
+  auto made = *NetworkTransport::create(0, 2, {1}, std::move(events), options);
+  NetworkTransport& first = *made;
+  NetworkFoe foe(options, std::move(made));
+  foe.say(2, *frame_of({"head", {*HostArray::allocate(DType::kUI8, {1 << 20})}}), 0);
+  ASSERT_TRUE(asked->await_until(Deadline::in(std::chrono::seconds(20))));
+  first.abandon(1, deadline_exceeded("it does not finish"));
+  EXPECT_TRUE(let_go->await_until(Deadline::in(std::chrono::seconds(5))));
+  const Status why = ear.wait_for_loss(1);
+  EXPECT_EQ(why.code(), StatusCode::kDeadlineExceeded);
+  EXPECT_TRUE(contains(why, "it does not finish")) << why.to_string();
 }
 
 TEST(NetworkAddress, IsOneOfThisMachine) {

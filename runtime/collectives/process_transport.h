@@ -48,6 +48,7 @@ class ProcessTransport final : public Transport {
   std::string name(int process) const override;
   Status status(int process) const override;
   void send(int process, Message message, CompletionRef sent) override;
+  void abandon(int process, const Status& why) override;
 
  private:
   // What a process says of itself.

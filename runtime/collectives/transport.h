@@ -18,6 +18,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -44,6 +45,10 @@ class Transport {
   struct Events {
     std::function<void(int from, Message message)> received;
     std::function<void(int process, const Status& why)> lost;
+    // Where the next block of a message goes of which all before it has come: memory of `bytes`
+    // bytes, which is written from now on until the block is let go; null: where the transport
+    // likes. May be empty; engines ask for large blocks, or never.
+    std::function<std::shared_ptr<void>(int from, const Message& begun, int64_t bytes)> place;
   };
 
   // Leaves: all messages that were sent have been handed over or are given up, and no event is
@@ -61,6 +66,10 @@ class Transport {
   // arrives even if this process ends, or with the reason why the other is lost. The blocks are
   // read until then; nobody writes them.
   virtual void send(int process, Message message, CompletionRef sent) = 0;
+
+  // Loses a process for what this one says of it, soon: what it sends goes nowhere any more, and
+  // memory of `place` is let go. For engines that ask for places.
+  virtual void abandon(int /*process*/, const Status& /*why*/) {}
 };
 
 }  // namespace hekla::collectives

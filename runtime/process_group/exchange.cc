@@ -2,6 +2,7 @@
 #include "runtime/process_group/exchange.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <utility>
 
 #include "runtime/base/copy_bytes.h"
@@ -188,11 +189,40 @@ Status Exchange::finish() {
   return ok_status();
 }
 
-void Exchange::deliver(const HostArray& block, const Elements& to) const {
-  if (to.size_bytes() >= options_.stream_piece_bytes) {
-    return stream_bytes(to.data, block.data(), to.size_bytes());
+void Exchange::expect(int from, Round round, int lane, const Elements& to) {
+  if (!options_.direct_receive || is_flat(to)) return;
+  DirectReceives& receives = member_.direct_receives(call_);
+  for (int64_t k = 0; k < piece_count(to.count); ++k) {
+    const auto [first, count] = piece(to.count, k);
+    const Elements now = to.part(first, count);
+    receives.expect(from, step_of(round, lane, k),
+                    {now.bytes(), static_cast<size_t>(now.size_bytes())});
   }
-  copy_bytes(to.data, block.data(), to.size_bytes());
+}
+
+void Exchange::deliver(const void* from, const Elements& to) const {
+  if (from == to.data) return;
+  const auto distance = std::abs(static_cast<const std::byte*>(from) - to.bytes());
+  if (distance < to.size_bytes()) return move_bytes(to.data, from, to.size_bytes());
+  if (to.size_bytes() >= options_.stream_piece_bytes) {
+    return stream_bytes(to.data, from, to.size_bytes());
+  }
+  copy_bytes(to.data, from, to.size_bytes());
+}
+
+bool are_apart(const std::vector<ConstElements>& in, const std::vector<Elements>& out, int rank) {
+  const std::byte *begin = nullptr, *end = nullptr;
+  for (const ConstElements& part : in) {
+    if (part.count == 0) continue;
+    const std::byte* const last = part.bytes() + part.size_bytes();
+    begin = begin == nullptr ? part.bytes() : std::min(begin, part.bytes());
+    end = end == nullptr ? last : std::max(end, last);
+  }
+  for (size_t p = 0; p < out.size() && begin != nullptr; ++p) {
+    if (static_cast<int>(p) == rank || out[p].count == 0) continue;
+    if (out[p].bytes() < end && begin < out[p].bytes() + out[p].size_bytes()) return false;
+  }
+  return true;
 }
 
 namespace {
@@ -243,6 +273,12 @@ Status reduce_by_slices(Exchange& exchange, const Elements* out, const ConstElem
   for (int p = 0; p < exchange.size(); ++p) {
     const Slice slice = slice_of(in.count, exchange.size(), p);
     parts[static_cast<size_t>(p)] = in.part(slice.first, slice.count);
+  }
+  // Of a slice only what its owner has received is written, in place too.
+  for (int p = 0; p < exchange.size() && out != nullptr; ++p) {
+    if (p == exchange.rank()) continue;
+    const Slice slice = slice_of(in.count, exchange.size(), p);
+    exchange.expect(p, Exchange::Round::kResults, 0, out->part(slice.first, slice.count));
   }
   HEKLA_RETURN_IF_ERROR(exchange.begin(parts, std::vector<int64_t>(ranks, own.count)));
   const ConstElements mine = in.part(own.first, own.count);
@@ -350,10 +386,18 @@ Status run_moves(Exchange& exchange, const std::vector<Elements>& out,
   if (auto shared = exchange.shared()) return shared_moves(*shared, out, in);
   std::vector<int64_t> expected;
   for (const Elements& part : out) expected.push_back(part.count);
+  const auto expect_all = [&] {
+    for (const int p : others_of(exchange)) {
+      exchange.expect(p, Exchange::Round::kParts, 0, out[static_cast<size_t>(p)]);
+    }
+  };
+  const bool is_apart = are_apart(in, out, exchange.rank());
+  if (is_apart) expect_all();
   HEKLA_RETURN_IF_ERROR(exchange.begin(in, expected));
   // First of all: what comes from others may lie on it.
   const auto own = static_cast<size_t>(exchange.rank());
-  move_bytes(out[own].data, in[own].data, out[own].size_bytes());
+  exchange.deliver(in[own].data, out[own]);
+  if (!is_apart) expect_all();
   for (const int p : others_of(exchange)) {
     const Elements& part = out[static_cast<size_t>(p)];
     for (int64_t k = 0; k < exchange.piece_count(part.count); ++k) {

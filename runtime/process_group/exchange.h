@@ -60,11 +60,17 @@ class Exchange {
   Status send(const std::vector<int>& to, Round round, int lane, int64_t k,
               const ConstElements& piece);
   Result<HostArray> take(int from, Round round, int lane, int64_t k, int64_t bytes);
-  // A piece that has come into where it belongs, which has its size.
-  void deliver(const HostArray& block, const Elements& to) const;
+  // A piece that has come, or what is this rank's own, into where it belongs, which has its size.
+  void deliver(const void* from, const Elements& to) const;
+  void deliver(const HostArray& block, const Elements& to) const { deliver(block.data(), to); }
   // The only lane's results, of an array of `count` elements.
   Status send_result(const std::vector<int>& to, int64_t k, const ConstElements& piece);
   Result<HostArray> take_result(int from, int64_t count, int64_t k);
+
+  // What comes in a round from a rank may be received straight into `to`, which nothing reads any
+  // more for which all other ranks have not come to the call, and deliver() has nothing to do then.
+  // Before begin(), or the first pieces are not.
+  void expect(int from, Round round, int lane, const Elements& to);
 
   // Waits until nobody reads the caller's memory any more.
   Status finish();
@@ -88,6 +94,10 @@ class Exchange {
   std::vector<HostArray> ridden_;       // by rank
   std::vector<CompletionRef> sending_;  // from the caller's memory
 };
+
+// Whether what others send rank `rank` may come while `in` is still to be sent: none of it lies
+// between the first and the last byte of that.
+bool are_apart(const std::vector<ConstElements>& in, const std::vector<Elements>& out, int rank);
 
 // The collectives, between begin and finish. Arguments have been checked.
 Status run_barrier(Exchange& exchange);

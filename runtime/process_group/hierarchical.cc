@@ -5,7 +5,6 @@
 #include <functional>
 #include <utility>
 
-#include "runtime/base/copy_bytes.h"
 #include "runtime/base/staging.h"
 #include "runtime/process_group/slices.h"
 
@@ -251,10 +250,24 @@ Status hierarchical_spread(Exchange& exchange, const std::vector<Elements>& out,
     if (is_direct(in, own, p)) parts[at] = in;
     if (is_direct(out[at], p, own)) expected[at] = out[at].count;
   }
+  // Few of them share memory with what is sent: those wait for begin(), which copies it.
+  const auto expect_all = [&] {
+    for (int p = 0; p < size; ++p) {
+      const Elements& part = out[static_cast<size_t>(p)];
+      if (p == own) continue;
+      if (is_direct(part, p, own)) {
+        exchange.expect(p, Round::kParts, 0, part);
+      } else {
+        exchange.expect(layout.proxy(host, p), Round::kResults, p, part);
+      }
+    }
+  };
+  const bool is_apart = are_apart({in}, out, own);
+  if (is_apart) expect_all();
   HEKLA_RETURN_IF_ERROR(exchange.begin(parts, expected));
   // First of all: what comes from others may lie on it.
-  const Elements& mine = out[static_cast<size_t>(own)];
-  move_bytes(mine.data, in.data, mine.size_bytes());
+  exchange.deliver(in.data, out[static_cast<size_t>(own)]);
+  if (!is_apart) expect_all();
   // What others on this host wait for comes first, so that no two proxies wait for each other.
   enum class Turn { kAsProxy, kDirect, kFromProxy };
   const auto turn_of = [&](int p) {

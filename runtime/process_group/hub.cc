@@ -51,7 +51,10 @@ Result<std::shared_ptr<Hub>> Hub::create(std::shared_ptr<rendezvous::KeyValueSto
                       {[own](int from, collectives::Message message) {
                          own->received(from, std::move(message));
                        },
-                       [own](int process, const Status& why) { own->lost(process, why); }},
+                       [own](int process, const Status& why) { own->lost(process, why); },
+                       [own](int from, const collectives::Message& begun, int64_t bytes) {
+                         return own->place(from, begun, bytes);
+                       }},
                       options,
                       deadline}));
   hub->beat_ = start_heartbeat(kBeat, [own] { return own->beat(); });
@@ -97,6 +100,18 @@ void Hub::received(int from, collectives::Message message) {
     }
   }
   if (member != nullptr) member->deliver(from, *std::move(head), std::move(message.blocks));
+}
+
+std::shared_ptr<void> Hub::place(int from, const collectives::Message& begun, int64_t bytes) {
+  const Result<Head> head = Head::read(begun.head);
+  if (!head.ok() || !begun.blocks.empty()) return nullptr;
+  std::shared_ptr<Member> member;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = members_.find(head->group);
+    if (found != members_.end()) member = found->second.lock();
+  }
+  return member == nullptr ? nullptr : member->place(from, *head, bytes);
 }
 
 void Hub::lost(int process, const Status& why) {

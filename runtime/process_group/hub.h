@@ -39,6 +39,8 @@ class Hub {
   void remove(uint64_t group);
   void send(int process, const Head& head, std::vector<HostArray> blocks, CompletionRef sent);
   std::string name(int process) const { return transport_->name(process); }
+  // Transport::abandon.
+  void abandon(int process, const Status& why) { transport_->abandon(process, why); }
 
  private:
   struct Early {
@@ -47,6 +49,7 @@ class Hub {
     std::vector<HostArray> blocks;
   };
   void received(int from, collectives::Message message);
+  std::shared_ptr<void> place(int from, const collectives::Message& begun, int64_t bytes);
   void lost(int process, const Status& why);
   bool beat();
   std::vector<std::shared_ptr<Member>> members() const;

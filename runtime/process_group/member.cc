@@ -136,6 +136,46 @@ void Member::deliver(int from, Head head, std::vector<HostArray> blocks) {
   if (kind == Head::Kind::kLeave) lose(from, failed_precondition("it has left the group"));
 }
 
+DirectReceives& Member::direct_receives(const Call& own) {
+  const std::lock_guard lock(mutex_);
+  own_call_ = own;
+  return direct_receives_;
+}
+
+std::shared_ptr<void> Member::place(int from, const Head& head, int64_t bytes) {
+  const auto found = rank_of_.find(from);
+  if (found == rank_of_.end() || head.kind != Head::Kind::kData) return nullptr;
+  const std::lock_guard lock(mutex_);
+  const bool is_of_now = is_running_ && head.sequence + 1 == started_ &&
+                         head.sequence < ended_from_ && head.call == own_call_;
+  if (!is_of_now) return nullptr;
+  // Before that the caller's memory stays as it is.
+  for (int r = 0; r < size() && !is_own_agreed_; ++r) {
+    if (r == rank_) continue;
+    const auto mail = mails_.find({head.sequence, r, true, 0});
+    if (mail == mails_.end() || mail->second.head.call != own_call_) return nullptr;
+  }
+  return direct_receives_.claim(found->second, head.step, bytes);
+}
+
+void Member::end_direct_receives() {
+  // Longer than what is under way takes on a link of 1 Gbit/s, and short beside a deadline.
+  constexpr std::chrono::milliseconds kStill(100);
+  constexpr std::chrono::seconds kAtMost(1);
+  direct_receives_.close();
+  const Deadline until = Deadline::in(kAtMost);
+  while (!direct_receives_.senders().empty() && !until.expired()) {
+    if (!direct_receives_.wait_for_one(kStill)) break;
+  }
+  for (const int r : direct_receives_.senders()) {
+    hub_.abandon(processes_[static_cast<size_t>(r)],
+                 deadline_exceeded("{} has not finished sending what a call of group {} that has "
+                                   "failed was to receive",
+                                   describe(r), name_));
+  }
+  while (!direct_receives_.senders().empty()) direct_receives_.wait_for_one(kAtMost);
+}
+
 void Member::lose(int process, const Status& why) {
   const auto found = rank_of_.find(process);
   if (found == rank_of_.end()) return;
@@ -433,6 +473,7 @@ Result<std::vector<Mail>> Member::meet(uint64_t sequence, const Call& own, Deadl
     auto node = mails_.extract({sequence, r, true, 0});
     mails[static_cast<size_t>(r)] = std::move(node.mapped());
   }
+  is_own_agreed_ = true;
   return mails;
 }
 
@@ -563,18 +604,21 @@ void Member::run_first(std::unique_lock<std::mutex>& lock) {
   const uint64_t sequence = started_++;
   Status status = end_of(sequence);
   is_running_ = true;
+  own_call_ = Call();
+  is_own_agreed_ = false;
   lock.unlock();
   if (job.state->flight != 0) flight_->began(job.state->flight);
   if (status.ok()) {
     status = job.run(sequence);
     if (!status.ok()) fail(status);
   }
-  job.run = nullptr;  // what it holds goes before the caller hears of the end
   lock.lock();
   done_ = sequence + 1;
   mails_.erase(mails_.begin(), mails_.lower_bound({done_, -1, false, 0}));
   forget_refusals(sequence + job.state->collective.refused);
   lock.unlock();
+  end_direct_receives();
+  job.run = nullptr;  // what it holds goes before the caller hears of the end
   complete(*job.state, status);
   lock.lock();
   is_running_ = false;

@@ -26,6 +26,7 @@
 #include <vector>
 
 #include "runtime/process_group/call.h"
+#include "runtime/process_group/direct_receives.h"
 #include "runtime/process_group/elements.h"
 #include "runtime/process_group/flight/flight_recorder.h"
 #include "runtime/process_group/group_memory.h"
@@ -71,6 +72,8 @@ class Member final : public Work::Runner, public std::enable_shared_from_this<Me
 
   // The hub's events; `from` is a process.
   void deliver(int from, Head head, std::vector<HostArray> blocks);
+  // Where a block of that message goes; null: anywhere.
+  std::shared_ptr<void> place(int from, const Head& head, int64_t bytes);
   void lose(int process, const Status& why);
   void expire();  // messages whose deadlines are over
 
@@ -102,6 +105,9 @@ class Member final : public Work::Runner, public std::enable_shared_from_this<Me
   void post(int to, Head head, std::vector<HostArray> blocks, CompletionRef sent);
   // All other ranks have come to the call `own`, and with the same one; what each brought, by rank.
   Result<std::vector<Mail>> meet(uint64_t sequence, const Call& own, Deadline deadline);
+  // Steps of the call `own` under way that go straight into its caller's memory once all ranks have
+  // come with the same call. They may still come in blocks of their own.
+  DirectReceives& direct_receives(const Call& own);
   // What a rank sends as a step of the call.
   Result<HostArray> take(uint64_t sequence, const Call& own, uint64_t step, int from,
                          Deadline deadline);
@@ -147,6 +153,9 @@ class Member final : public Work::Runner, public std::enable_shared_from_this<Me
   void run_first(std::unique_lock<std::mutex>& lock);
   // What waits for something to come looks again.
   void stir();
+  // Until nothing is written into memory of a call that has ended. Those whose pieces neither come
+  // nor get lost are abandoned.
+  void end_direct_receives();
   Status look_locked(uint64_t sequence, const Call& own, const std::vector<int>& missing,
                      Deadline deadline) const;
   void take_point(int from, Mail mail, Ended& ended);
@@ -201,6 +210,9 @@ class Member final : public Work::Runner, public std::enable_shared_from_this<Me
   uint32_t refused_ = 0;  // by this rank
   // What ranks have refused, by its place among calls made and refused, and by rank.
   std::map<std::pair<uint64_t, int>, std::string> refusals_;
+  Call own_call_;               // whose pieces direct_receives_ has
+  bool is_own_agreed_ = false;  // all ranks have come to it
+  DirectReceives direct_receives_;
   std::map<Key, Mail> mails_;
   std::map<int, Status> lost_;                          // by rank
   std::map<int, std::pair<uint64_t, Call>> last_call_;  // by rank

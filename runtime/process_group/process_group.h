@@ -71,8 +71,11 @@ struct Options {
   // So many pieces of each part are sent before the other ranks have come to the call, with which
   // they wait on the receiver. Each rank may have its own.
   int64_t early_pieces = 1;
-  // Pieces of at least that size are written past the caches, which do not keep results of several.
-  // Each rank may have its own.
+  // Large pieces that only go into the output are received straight into it, where the transport
+  // can (over networks). Each rank may have its own.
+  bool direct_receive = true;
+  // Other pieces of at least that size are written past the caches, which do not keep results of
+  // several. Each rank may have its own.
   int64_t stream_piece_bytes = int64_t{1} << 20;
 
   // How collectives go between processes of one host: "auto": through memory that all ranks share,

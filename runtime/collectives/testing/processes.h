@@ -39,7 +39,12 @@ class Ear {
               const std::lock_guard lock(mutex_);
               EXPECT_TRUE(lost_.emplace(process, why).second) << "lost twice";
               changed_.notify_all();
-            }};
+            },
+            {}};
+  }
+  void forget() {
+    const std::lock_guard lock(mutex_);
+    messages_.clear();
   }
   std::vector<Message> wait_for(int from, size_t count) {
     std::unique_lock lock(mutex_);

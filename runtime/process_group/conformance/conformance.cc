@@ -27,7 +27,7 @@ struct Pattern {
 };
 
 HostArray slice(const HostArray& array, int64_t first, int64_t count) {
-  HostArray result(array.dtype(), {count});
+  HostArray result = reused(array.dtype(), count);
   const int64_t width = dtype_bytes(array.dtype());
   if (count > 0) {
     std::copy_n(array.data() + first * width, count * width, result.mutable_data());
@@ -102,7 +102,7 @@ std::string check_all_reduce(ProcessGroup& group, DType dtype, int64_t count, co
   const auto inputs = inputs_of(group, dtype, count, name);
   const HostArray own = inputs[static_cast<size_t>(group.rank())].array();
   const Pattern wanted = reduced(by, inputs);
-  HostArray out(dtype, {count}), in_place = slice(own, 0, count);
+  HostArray out = reused(dtype, count), in_place = slice(own, 0, count);
   const Work apart = group.all_reduce(elements(out), lent(own, true), by, timeout);
   const Work over = group.all_reduce(elements(in_place), by, timeout);
   const std::string first = said(apart.wait(), out, wanted);
@@ -117,7 +117,7 @@ std::string check_reduce(ProcessGroup& group, DType dtype, int64_t count, const 
   const Pattern& given = inputs[static_cast<size_t>(group.rank())];
   const HostArray own = given.array();
   const bool is_root = group.rank() == root;
-  HostArray x = slice(own, 0, count), out(dtype, {is_root ? count : 0});
+  HostArray x = slice(own, 0, count), out = reused(dtype, is_root ? count : 0);
   const Work over = group.reduce(elements(x), root, by, timeout);
   const Work apart = group.reduce(elements(out), lent(own, true), root, by, timeout);
   const std::string first = said(over.wait(), x, is_root ? reduced(by, inputs) : given);
@@ -133,7 +133,7 @@ std::string check_reduce_scatter(ProcessGroup& group, DType dtype, int64_t count
   const int64_t first = count * group.rank();
   const Pattern wanted = part(reduced(by, inputs), first, count);
   const HostArray own = inputs[static_cast<size_t>(group.rank())].array();
-  HostArray out(dtype, {count}), in_place = slice(own, 0, own.size());
+  HostArray out = reused(dtype, count), in_place = slice(own, 0, own.size());
   const Elements whole = elements(in_place);
   const Work apart = group.reduce_scatter(elements(out), lent(own, true), by, timeout);
   const Work over = group.reduce_scatter(whole.part(first, count), whole, by, timeout);
@@ -157,7 +157,8 @@ std::string check_all_gather(ProcessGroup& group, DType dtype, int64_t count, st
                              std::chrono::nanoseconds timeout) {
   const auto inputs = inputs_of(group, dtype, count, name);
   const HostArray own = inputs[static_cast<size_t>(group.rank())].array();
-  HostArray out(dtype, {count * group.size()}), in_place(dtype, {count * group.size()});
+  const int64_t all = count * group.size();
+  HostArray out = reused(dtype, all), in_place = reused(dtype, all);
   const Elements whole = elements(in_place), place = whole.part(count * group.rank(), count);
   std::copy_n(own.data(), own.size_bytes(), place.bytes());
   const Work apart = group.all_gather(elements(out), lent(own, true), timeout);
@@ -176,7 +177,7 @@ std::string check_all_gather_uneven(ProcessGroup& group, DType dtype, int64_t co
   for (int r = 0; r < group.size(); ++r) {
     const int64_t each = r % 3 == 2 ? 0 : (count + r) / 2;
     inputs.push_back(input_of(dtype, each, r, name));
-    outputs.emplace_back(dtype, Dims{each});
+    outputs.push_back(reused(dtype, each));
   }
   for (HostArray& output : outputs) places.push_back(elements(output));
   const HostArray own = inputs[static_cast<size_t>(group.rank())].array();
@@ -199,7 +200,7 @@ std::string check_coalesced(ProcessGroup& group, DType dtype, int64_t count, std
   std::vector<HostArray> sums, gathered, sent;
   for (int i = 0; i < 2; ++i) {
     sums.push_back(slice(own, 0, count));
-    gathered.emplace_back(dtype, Dims{all});
+    gathered.push_back(reused(dtype, all));
     sent.push_back(slice(own, 0, count));
   }
   if (const Status begun = group.begin_coalescing(); !begun.ok()) return begun.to_string();
@@ -225,7 +226,7 @@ std::string check_gather(ProcessGroup& group, DType dtype, int64_t count, std::s
   const int root = group.size() / 2;
   const bool is_root = group.rank() == root;
   const HostArray own = inputs[static_cast<size_t>(group.rank())].array();
-  HostArray out(dtype, {is_root ? count * group.size() : 0});
+  HostArray out = reused(dtype, is_root ? count * group.size() : 0);
   const Status status = group.gather(elements(out), lent(own, false), root, timeout).wait();
   return said(status, out, is_root ? inputs : std::vector<Pattern>());
 }
@@ -236,7 +237,7 @@ std::string check_scatter(ProcessGroup& group, DType dtype, int64_t count, std::
   const Pattern given = input_of(dtype, count * group.size(), root, name);
   const bool is_root = group.rank() == root;
   const HostArray all = is_root ? given.array() : HostArray(dtype, {0});
-  HostArray out(dtype, {count});
+  HostArray out = reused(dtype, count);
   const Status status =
       group
           .scatter(elements(out), is_root ? lent(all, true) : ConstElements(nullptr, dtype, 0),
@@ -266,7 +267,7 @@ std::string check_all_to_all(ProcessGroup& group, DType dtype, int64_t count, bo
     outgoing.push_back(piece(rank, p));
     incoming.push_back(piece(p, rank));
   }
-  HostArray in(dtype, {in_count}), out(dtype, {out_count});
+  HostArray in = reused(dtype, in_count), out = reused(dtype, out_count);
   std::byte* to = in_count == 0 ? nullptr : in.mutable_data();
   for (const Pattern& one : outgoing) {
     const HostArray array = one.array();
@@ -289,7 +290,7 @@ std::string check_points(ProcessGroup& group, DType dtype, int64_t count, std::s
   const int before = (group.rank() + group.size() - 1) % group.size();
   const HostArray own = input_of(dtype, count, group.rank(), name).array();
   const Pattern wanted = input_of(dtype, count, before, name);
-  HostArray first(dtype, {count}), second(dtype, {count});
+  HostArray first = reused(dtype, count), second = reused(dtype, count);
   using Point = ProcessGroup::Point;
   const Status status =
       group

@@ -43,6 +43,9 @@ HostArray reference_reduce(const Reduction& by, const std::vector<HostArray>& ra
 inline constexpr int64_t kInputPeriod = 1009;
 // `count` elements of an array again and again.
 HostArray repeated(const HostArray& period, int64_t count);
+// Of memory that is used again by the next array of that size, as pages that the system has to
+// clear are half of what large arrays cost here. Its bytes are those of that array, or not set.
+HostArray reused(DType dtype, int64_t count);
 HostArray conformance_input(DType dtype, int64_t count, int rank, std::string_view check);
 // Where two arrays of floats, integers, ... differ; NaNs are all the same. Empty: nowhere.
 std::string difference(const HostArray& got, const HostArray& wanted);

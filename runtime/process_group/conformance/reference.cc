@@ -4,6 +4,10 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <utility>
 
 #include "runtime/base/hash.h"
 #include "runtime/process_group/conformance/conformance.h"
@@ -152,8 +156,41 @@ HostArray reference_reduce(const Reduction& by, const std::vector<HostArray>& ra
   return result;
 }
 
+HostArray reused(DType dtype, int64_t count) {
+  constexpr size_t kLarge = size_t{1} << 20, kMost = size_t{1} << 29;
+  struct Shelf {
+    std::mutex mutex;
+    std::multimap<size_t, std::shared_ptr<void>> memories;  // by size; guarded by mutex, as `bytes`
+    size_t bytes = 0;                                       // of all
+  };
+  static Shelf& shelf = *new Shelf;  // for arrays that live as long as the process
+  const auto size = static_cast<size_t>(count * dtype_bytes(dtype));
+  if (size < kLarge) return HostArray(dtype, {count});
+  std::shared_ptr<void> memory;
+  {
+    const std::lock_guard lock(shelf.mutex);
+    if (auto node = shelf.memories.extract(size); !node.empty()) {
+      memory = std::move(node.mapped());
+      shelf.bytes -= size;
+    }
+  }
+  if (memory == nullptr) memory.reset(new std::byte[size], std::default_delete<std::byte[]>());
+  void* const data = memory.get();
+  const auto give_back = [size, memory](void*) {
+    const std::lock_guard lock(shelf.mutex);
+    if (shelf.bytes + size > kMost) {
+      shelf.memories.clear();
+      shelf.bytes = 0;
+    }
+    if (size > kMost) return;
+    shelf.memories.emplace(size, memory);
+    shelf.bytes += size;
+  };
+  return HostArray::adopt(dtype, {count}, std::shared_ptr<void>(data, give_back));
+}
+
 HostArray repeated(const HostArray& period, int64_t count) {
-  HostArray all(period.dtype(), {count});
+  HostArray all = reused(period.dtype(), count);
   if (count == 0) return all;
   std::byte* const data = all.mutable_data();
   for (int64_t at = 0; at < all.size_bytes(); at += period.size_bytes()) {
