@@ -347,13 +347,14 @@ class Expected {
     if (sum_) {
       const HostArray& bounds = bounds_[result];
       const double size = std::fabs(part_value(bounds, is_complex_type ? i | 1 : i));
-      // Near an overflow the order decides where the infinity comes.
-      if (!(size < largest_finite(part) / 4)) return std::numeric_limits<double>::infinity();
       // Any order of the terms, twice: the evaluator's and the device's (docs/numerics.md).
       const double sum_epsilon = std::ldexp(1, -float_format(sum_->type).mantissa_bits);
       double most = sum_->terms * (sum_epsilon * (size + smallest_normal(sum_->type)) + zeros);
       most += lost_ * size + sum_->terms * lost_small_;
       if (sum_->type != part) most += epsilon * (size + smallest_normal(part));
+      // Near an overflow the order decides where the infinity comes. The size is itself a sum that
+      // the evaluator rounds term by term: of few bits it stands still long before the true one.
+      if (!(size + most < largest_finite(part) / 4)) return std::numeric_limits<double>::infinity();
       return most;
     }
     if (ulps_) {

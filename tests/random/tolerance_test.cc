@@ -3,8 +3,10 @@
 // that is wrong.
 #include "tests/random/tolerance.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <limits>
@@ -197,6 +199,27 @@ TEST_F(Tolerance, ReductionsOfFloatsTooAndOthersToTheBit) {
   EXPECT_NE(reduced("maximum", low,
                     [&](const Floats& row) { return std::nextafter(greatest(row), 100.0F); }),
             "");
+}
+
+// A format of two bits: the evaluator's sum of 1,155 times 56 stands still at 4,096, and so does
+// that of the sizes; whoever adds in f32 has 64,680, which is beyond the greatest number.
+TEST_F(Tolerance, SumsThatOverflowWhereTheEvaluatorStandsStill) {
+  const auto sum_of = [](int64_t count, uint8_t bits) {
+    HostArray row(DType::kF8E5M2FNUZ, {count}), got(DType::kF8E5M2FNUZ, {});
+    std::fill_n(row.mutable_data(), count, std::byte{0x57});
+    got.mutable_data()[0] = std::byte{bits};
+    return compared(
+        fmt::format("func.func @main(%x: tensor<{0}xf8E5M2FNUZ>, %i: tensor<f8E5M2FNUZ>) -> "
+                    "tensor<f8E5M2FNUZ> {{\n"
+                    "  %r = stablehlo.reduce(%x init: %i) applies stablehlo.add across dimensions "
+                    "= [0] : (tensor<{0}xf8E5M2FNUZ>, tensor<f8E5M2FNUZ>) -> "
+                    "tensor<f8E5M2FNUZ>\n  return %r : tensor<f8E5M2FNUZ>\n}}\n",
+                    count),
+        {row, HostArray(DType::kF8E5M2FNUZ, {})}, got);
+  };
+  EXPECT_EQ(sum_of(1155, 0x70), "");  // 4,096
+  EXPECT_EQ(sum_of(1155, 0x80), "");  // NaN: the format has no infinity
+  EXPECT_NE(sum_of(5, 0x80), "");
 }
 
 }  // namespace
