@@ -67,26 +67,53 @@ struct F16 {
   }
 };
 
-// The other float formats, by the functions of dtype.h; those of a byte are read from a table.
+// The other float formats, by the functions of dtype.h.
 template <DType kDType, typename Bits>
 struct AnyFloat {
   using Stored = Bits;
   using Folded = float;
-  static float load(Bits bits) {
-    if constexpr (sizeof(Bits) == 1) {
-      static const std::array<float, 256> kValues = [] {
-        std::array<float, 256> values = {};
-        for (uint64_t i = 0; i < values.size(); ++i) {
-          values[i] = static_cast<float>(float_from_bits(kDType, i));
-        }
-        return values;
-      }();
-      return kValues[bits];
-    } else {
-      return static_cast<float>(float_from_bits(kDType, bits));
-    }
-  }
+  static float load(Bits bits) { return static_cast<float>(float_from_bits(kDType, bits)); }
   static Bits store(float value) { return static_cast<Bits>(float_to_bits(kDType, value)); }
+};
+
+// Those of a byte, read from tables. A format with at most four bits of mantissa is decided by a
+// float's sign, exponent and first seven bits of mantissa, and by whether any is set behind them:
+// the numbers halfway between two neighbours have none there.
+template <DType kDType>
+class ByteFloat {
+ public:
+  using Stored = uint8_t;
+  using Folded = float;
+  float load(uint8_t bits) const { return values_[bits]; }
+  uint8_t store(float value) const {
+    const uint32_t bits = std::bit_cast<uint32_t>(value);
+    return stored_[(bits >> kBehind) * 2 + ((bits & ((1U << kBehind) - 1)) != 0 ? 1 : 0)];
+  }
+
+ private:
+  using Exact = AnyFloat<kDType, uint8_t>;
+  static constexpr int kBehind = 16;  // bits of a float
+  static const float* values() {
+    static const std::array<float, 256> kValues = [] {
+      std::array<float, 256> values = {};
+      for (size_t i = 0; i < values.size(); ++i) values[i] = Exact::load(static_cast<uint8_t>(i));
+      return values;
+    }();
+    return kValues.data();
+  }
+  static const uint8_t* stored() {
+    static const std::vector<uint8_t> kStored = [] {
+      std::vector<uint8_t> stored(size_t{2} << (32 - kBehind));
+      for (size_t i = 0; i < stored.size(); ++i) {
+        const auto bits = static_cast<uint32_t>(i) << (kBehind - 1);
+        stored[i] = Exact::store(std::bit_cast<float>(bits));
+      }
+      return stored;
+    }();
+    return kStored.data();
+  }
+  const float* const values_ = values();
+  const uint8_t* const stored_ = stored();
 };
 
 // Integers of fewer than eight bits in a byte, sign- or zero-extended.
@@ -179,16 +206,18 @@ T element(const std::byte* from, int64_t i) {
 }
 
 template <typename Format, ReduceOp kOp>
-typename Format::Folded term(const std::byte* from, int64_t i, double factor) {
-  const auto value = Format::load(element<typename Format::Stored>(from, i));
+typename Format::Folded term(const Format& format, const std::byte* from, int64_t i,
+                             double factor) {
+  const auto value = format.load(element<typename Format::Stored>(from, i));
   if constexpr (kOp == ReduceOp::kPremulSum) return scaled(value, factor);
   return value;
 }
 
 template <typename Format, ReduceOp kOp>
-void put(std::byte* to, int64_t i, typename Format::Folded value, size_t ranks) {
+void put(const Format& format, std::byte* to, int64_t i, typename Format::Folded value,
+         size_t ranks) {
   if constexpr (kOp == ReduceOp::kAvg) value = divided(value, ranks);
-  const typename Format::Stored stored = Format::store(value);
+  const typename Format::Stored stored = format.store(value);
   std::memcpy(to + static_cast<size_t>(i) * sizeof(stored), &stored, sizeof(stored));
 }
 
@@ -202,6 +231,7 @@ template <typename Format, ReduceOp kOp>
 void fold(double factor, int64_t count, const Ends& ends, std::span<const std::byte* const> inputs,
           std::byte* out) {
   using Folded = typename Format::Folded;
+  const Format format;
   if (inputs.size() == 2 && ends.before == nullptr && ends.ranks == 2) {
     const std::byte *const left = inputs[0], *const right = inputs[1];
     // An element is written after it has been read, should `out` be an input.
@@ -209,9 +239,10 @@ void fold(double factor, int64_t count, const Ends& ends, std::span<const std::b
 #pragma GCC ivdep
 #endif
     for (int64_t i = 0; i < count; ++i) {
-      put<Format, kOp>(
-          out, i,
-          step<kOp>(term<Format, kOp>(left, i, factor), term<Format, kOp>(right, i, factor)), 2);
+      put<Format, kOp>(format, out, i,
+                       step<kOp>(term<Format, kOp>(format, left, i, factor),
+                                 term<Format, kOp>(format, right, i, factor)),
+                       2);
     }
     return;
   }
@@ -226,12 +257,12 @@ void fold(double factor, int64_t count, const Ends& ends, std::span<const std::b
       std::memcpy(sums, ends.before + folded_offset, folded_bytes);
     } else {
       const std::byte* const from = inputs[rank++] + offset;
-      for (int64_t i = 0; i < size; ++i) sums[i] = term<Format, kOp>(from, i, factor);
+      for (int64_t i = 0; i < size; ++i) sums[i] = term<Format, kOp>(format, from, i, factor);
     }
     for (; rank < inputs.size(); ++rank) {
       const std::byte* const from = inputs[rank] + offset;
       for (int64_t i = 0; i < size; ++i) {
-        sums[i] = step<kOp>(sums[i], term<Format, kOp>(from, i, factor));
+        sums[i] = step<kOp>(sums[i], term<Format, kOp>(format, from, i, factor));
       }
     }
     if (ends.ranks == 0) {
@@ -239,7 +270,7 @@ void fold(double factor, int64_t count, const Ends& ends, std::span<const std::b
       continue;
     }
     std::byte* const to = out + offset;
-    for (int64_t i = 0; i < size; ++i) put<Format, kOp>(to, i, sums[i], ends.ranks);
+    for (int64_t i = 0; i < size; ++i) put<Format, kOp>(format, to, i, sums[i], ends.ranks);
   }
 }
 
@@ -331,7 +362,7 @@ Reduction of_booleans(const Reduction& reduction) {
 }
 
 template <DType kDType>
-using Byte = AnyFloat<kDType, uint8_t>;
+using Byte = ByteFloat<kDType>;
 
 template <typename T>
 struct FormatTag {

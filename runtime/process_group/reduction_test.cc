@@ -55,6 +55,30 @@ TEST(Reduction, SixteenBitFloatsAreThoseOfTheirFormats) {
   }
 }
 
+// All pairs: what two ranks give is between two numbers of the format, halfway, or beyond all.
+TEST(Reduction, FloatsOfAByteAreThoseOfTheirFormats) {
+  int formats = 0;
+  for (int d = 1; d < kDTypeCount; ++d) {
+    const auto dtype = static_cast<DType>(d);
+    if (!is_float(dtype) || dtype_bytes(dtype) != 1) continue;
+    ++formats;
+    const int values = 1 << dtype_bits(dtype);
+    HostArray left(dtype, {int64_t{values} * values}), right = left, out = left;
+    for (int i = 0; i < values * values; ++i) {
+      left.mutable_data()[i] = static_cast<std::byte>(i / values);
+      right.mutable_data()[i] = static_cast<std::byte>(i % values);
+    }
+    const std::byte* const inputs[] = {left.data(), right.data()};
+    for (const Reduction& by :
+         {Reduction(kSum), Reduction(kProduct), Reduction(kAvg), Reduction::premul_sum(0.3)}) {
+      reduce(by, dtype, left.size(), inputs, out.mutable_data());
+      EXPECT_EQ(difference(out, reference_reduce(by, {left, right})), "")
+          << dtype_name(dtype) << " " << reduce_op_name(by.op);
+    }
+  }
+  EXPECT_GE(formats, 10);
+}
+
 TEST(Reduction, NarrowFloatsAreRoundedOnce) {
   // 256 + 1 + 1 + ... in bf16 would stay at 256 if each sum were rounded.
   const auto bits = [](double value) {
