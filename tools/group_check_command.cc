@@ -8,54 +8,25 @@
 #include <chrono>
 #include <cmath>
 #include <cstdio>
-#include <filesystem>
 #include <fstream>
 #include <memory>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
-#include "runtime/base/host.h"
 #include "runtime/collectives/carrier_library.h"
 #include "runtime/process_group/backend_registry.h"
 #include "runtime/process_group/conformance/conformance.h"
-#include "runtime/process_group/init.h"
-#include "runtime/rendezvous/store_key_values.h"
-#include "tools/run/child_process.h"
+#include "tools/group_check_ranks.h"
+#include "tools/group_fault_check.h"
 #include "tools/run/exit_codes.h"
 
 namespace hekla::tools {
 namespace {
 
 using Json = nlohmann::json;
-
-struct GroupCheckArguments {
-  std::vector<int> ranks = {1, 2, 3, 4, 5, 6, 7, 8};
-  std::vector<std::string> transports;  // empty: all that there are
-  std::vector<int64_t> sizes;
-  bool large = false;
-  std::vector<std::string> dtypes;
-  std::string filter;
-  double timeout = 60;
-  double limit = 3600;
-  int64_t flat_bytes = process_group::Options().flat_bytes;
-  int64_t segment_bytes = process_group::Options().segment_bytes;
-  int64_t early_pieces = process_group::Options().early_pieces;
-  std::string direct_receive = "on";
-  std::vector<std::string> shared_memory;
-  int64_t shared_flat_bytes = process_group::Options().shared_flat_bytes;
-  int64_t shared_slot_bytes = process_group::Options().shared_slot_bytes;
-  int ranks_per_host = process_group::Options().ranks_per_host;
-  bool json = false;
-  std::string init;
-  std::string record;
-  // Of a rank.
-  int rank = -1;
-  std::string store;
-};
 
 // What a rank writes: {"checks": N, "problems": [{"name", "problem"}]}, or {"error"}.
 int run_rank(const GroupCheckArguments& arguments) {
@@ -72,27 +43,7 @@ int run_rank(const GroupCheckArguments& arguments) {
   }
   wanted.filter = arguments.filter;
   wanted.timeout = std::chrono::milliseconds(static_cast<int64_t>(arguments.timeout * 1000));
-  process_group::Options options;
-  options.engine = arguments.transports.empty() ? "auto" : arguments.transports[0];
-  const auto backend = process_group::find_backend(options.engine);
-  if (backend.ok() && backend->name == "gloo") options.address = "lo";
-  options.timeout = wanted.timeout;
-  options.flat_bytes = arguments.flat_bytes;
-  options.segment_bytes = arguments.segment_bytes;
-  options.early_pieces = arguments.early_pieces;
-  options.direct_receive = arguments.direct_receive == "on";
-  if (!arguments.shared_memory.empty()) options.shared_memory = arguments.shared_memory[0];
-  options.shared_flat_bytes = arguments.shared_flat_bytes;
-  options.shared_slot_bytes = arguments.shared_slot_bytes;
-  options.ranks_per_host = arguments.ranks_per_host;
-  const auto join = [&]() -> Result<std::shared_ptr<process_group::ProcessGroup>> {
-    if (!arguments.init.empty()) return process_group::init_process_group(arguments.init, options);
-    HEKLA_ASSIGN_OR_RETURN(auto store, rendezvous::open_store(arguments.store));
-    return process_group::ProcessGroup::create(
-        std::make_shared<rendezvous::StoreKeyValues>(std::move(store), "group-check/"),
-        arguments.rank, arguments.ranks[0], options);
-  };
-  const auto world = join();
+  const auto world = join_group(arguments);
   if (!world.ok()) return say({{"error", world.status().to_string()}});
   Json problems = Json::array();
   const auto results = process_group::run_conformance(**world, wanted, nullptr);
@@ -101,14 +52,6 @@ int run_rank(const GroupCheckArguments& arguments) {
   }
   return say({{"checks", results.size()}, {"problems", problems}});
 }
-
-// What is run at once, by processes of its own.
-struct Part {
-  std::string transport, shared_memory;
-  int ranks = 0;
-  std::string dtype;  // empty: all that are chosen
-  bool operator==(const Part&) const = default;
-};
 
 // One line of the table.
 struct Row {
@@ -180,49 +123,9 @@ void read_rank(const ChildResult& child, int rank, Row& row) {
 
 Row run_part(const GroupCheckArguments& arguments, const Part& part) {
   const auto begin = std::chrono::steady_clock::now();
-  const int ranks = part.ranks;
-  const std::filesystem::path folder =
-      std::filesystem::temp_directory_path() / ("hekla-group-check-" + random_hex(8));
-  std::vector<std::string> words = {"/proc/self/exe", "group-check"};
-  const auto add = [&](const char* name, std::string value) {
-    words.insert(words.end(), {name, std::move(value)});
-  };
-  add("--ranks", std::to_string(ranks));
-  add("--transport", part.transport);
-  add("--shared-memory", part.shared_memory);
-  add("--store", "file:" + folder.string());
-  add("--filter", arguments.filter);
-  add("--timeout", std::to_string(arguments.timeout));
-  add("--flat-bytes", std::to_string(arguments.flat_bytes));
-  add("--segment-bytes", std::to_string(arguments.segment_bytes));
-  add("--early-pieces", std::to_string(arguments.early_pieces));
-  add("--direct-receive", arguments.direct_receive);
-  add("--shared-flat-bytes", std::to_string(arguments.shared_flat_bytes));
-  add("--shared-slot-bytes", std::to_string(arguments.shared_slot_bytes));
-  add("--ranks-per-host", std::to_string(arguments.ranks_per_host));
-  if (arguments.large) words.push_back("--large");
-  for (const int64_t size : arguments.sizes) {
-    words.insert(words.end(), {"--sizes", std::to_string(size)});
-  }
-  std::vector<std::string> dtypes = arguments.dtypes;
-  if (!part.dtype.empty()) dtypes = {part.dtype};
-  for (const std::string& dtype : dtypes) words.insert(words.end(), {"--dtype", dtype});
-  std::vector<ChildResult> results(static_cast<size_t>(ranks));
-  {
-    std::vector<std::jthread> threads;
-    for (int rank = 0; rank < ranks; ++rank) {
-      threads.emplace_back([&, rank] {
-        std::vector<std::string> own = words;
-        own.insert(own.end(), {"--rank", std::to_string(rank)});
-        const auto limit = std::chrono::milliseconds(static_cast<int64_t>(arguments.limit * 1000));
-        results[static_cast<size_t>(rank)] = run_child(own, {}, limit);
-      });
-    }
-  }
-  std::error_code ignored;
-  std::filesystem::remove_all(folder, ignored);
+  const std::vector<ChildResult> results = run_ranks(arguments, part);
   Row row{part, 0, {}};
-  for (int rank = 0; rank < ranks; ++rank) {
+  for (int rank = 0; rank < part.ranks; ++rank) {
     read_rank(results[static_cast<size_t>(rank)], rank, row);
   }
   row.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
@@ -254,6 +157,7 @@ int group_check(const GroupCheckArguments& arguments) {
     fmt::print(stderr, "hekla group-check: no dtype \"{}\": names are those of StableHLO\n", name);
     return kBadInput;
   }
+  if (!arguments.fault.empty()) return run_fault_rank(arguments);
   if (arguments.rank >= 0 || !arguments.init.empty()) return run_rank(arguments);
   std::vector<std::string> transports = arguments.transports;
   if (const Status libraries = process_group::backend_libraries(); !libraries.ok()) {
@@ -297,6 +201,7 @@ int group_check(const GroupCheckArguments& arguments) {
       }
     }
   }
+  if (arguments.faults) return check_faults(arguments, parts);
   const std::vector<Row> done = recorded(arguments);
   size_t checks = 0, problems = 0;
   Json rows = Json::array();
@@ -402,7 +307,11 @@ void add_group_check_command(CLI::App& app, int& exit_code) {
   command->add_option("--init", arguments->init,
                       "be one rank of a run that others have started: env://, tcp://HOST:PORT, "
                       "file://DIR; over the first transport, prints JSON");
+  command->add_flag("--faults", arguments->faults,
+                    "instead of results: what ranks hear, and how soon, of one that is killed, "
+                    "ends, is stopped, late, or calls something else");
   command->add_option("--rank", arguments->rank)->group("");
+  command->add_option("--fault", arguments->fault)->group("");
   command->add_option("--store", arguments->store)->group("");
   command->callback([arguments, &exit_code] { exit_code = group_check(*arguments); });
 }

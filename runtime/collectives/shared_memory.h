@@ -20,7 +20,8 @@ struct SharedMemoryOptions {
   // From each process to each; a power of two. Less where all would take more than a quarter of
   // `room`; rings take memory as they are written.
   uint64_t ring_bytes = uint64_t{1} << 20;
-  std::chrono::nanoseconds beat = std::chrono::milliseconds(50);
+  // A death is seen by it, and told to others: both within 100 ms.
+  std::chrono::nanoseconds beat = std::chrono::milliseconds(25);
   // Time in which this process does not run itself does not count; 0: for ever.
   std::chrono::nanoseconds silence = std::chrono::seconds(60);
   MemoryRoom room = memory_room();

@@ -59,7 +59,7 @@ void Exchange::post(int to, Head::Kind kind, uint64_t step, int64_t part, const 
   head.part = part;
   head.call = call_;
   CompletionRef sent;
-  if (is_callers) sending_.push_back(sent = Completion::make());
+  if (is_callers) sending_.emplace_back(to, sent = Completion::make());
   std::vector<HostArray> blocks;
   if (block.size_bytes() > 0) blocks.push_back(block);
   member_.post(to, std::move(head), std::move(blocks), std::move(sent));
@@ -178,13 +178,13 @@ Result<HostArray> Exchange::take_result(int from, int64_t count, int64_t k) {
 }
 
 Status Exchange::finish() {
-  for (const CompletionRef& sent : sending_) {
+  for (const auto& [to, sent] : sending_) {
     if (!sent->await_until(deadline_)) {
-      return deadline_exceeded("call {}, {}: a rank does not take what is sent to it", sequence_,
-                               call_.to_string());
+      return deadline_exceeded("call {}, {}: {} does not take what is sent to it", sequence_,
+                               call_.to_string(), member_.describe(to));
     }
-    HEKLA_RETURN_IF_ERROR(
-        sent->status().with_context(fmt::format("call {}, {}", sequence_, call_.to_string())));
+    HEKLA_RETURN_IF_ERROR(sent->status().with_context(fmt::format(
+        "call {}, {}: rank {} is gone", sequence_, call_.to_string(), to)));
   }
   return ok_status();
 }

@@ -9,6 +9,7 @@
 
 #include <limits>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "runtime/process_group/call.h"
@@ -92,7 +93,7 @@ class Exchange {
   const int64_t width_;  // bytes of an element
   std::vector<int64_t> expected_;
   std::vector<HostArray> ridden_;       // by rank
-  std::vector<CompletionRef> sending_;  // from the caller's memory
+  std::vector<std::pair<int, CompletionRef>> sending_;  // to whom, from the caller's memory
 };
 
 // Whether what others send rank `rank` may come while `in` is still to be sent: none of it lies

@@ -187,7 +187,10 @@ void Member::lose(int process, const Status& why) {
       // From any: as long as there is anybody else.
       const bool is_hopeless = posted->from == found->second ||
                                (posted->from < 0 && static_cast<int>(lost_.size()) == size() - 1);
-      if (is_hopeless) ended.emplace_back(posted->state, loss_of(found->second));
+      if (is_hopeless) {
+        ended.emplace_back(posted->state,
+                           loss_of(found->second).with_context(posted->state->call));
+      }
       posted = is_hopeless ? posted_.erase(posted) : std::next(posted);
     }
   }
@@ -275,7 +278,8 @@ Work Member::receive(Elements x, int from, uint64_t tag, Deadline deadline) {
     } else if (!status_.ok()) {
       ended.emplace_back(state, status_);
     } else if (is_alone || (from >= 0 && lost_.contains(from))) {
-      ended.emplace_back(state, loss_of(is_alone ? lost_.begin()->first : from));
+      const Status loss = loss_of(is_alone ? lost_.begin()->first : from);
+      ended.emplace_back(state, loss.with_context(state->call));
     } else {
       posted_.push_back(std::move(posted));
     }

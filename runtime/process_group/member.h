@@ -59,6 +59,7 @@ class Member final : public Work::Runner, public std::enable_shared_from_this<Me
   const std::vector<int>& processes() const { return processes_; }
   uint64_t sequence() const;
   Status status() const;
+  std::string describe(int rank) const;  // "rank 1 (process 1 (pid 4711 on blue))"
 
   // A collective that this rank does not make, for what only it may see: the others' call in that
   // place fails at once, unless they refuse it too.
@@ -171,7 +172,6 @@ class Member final : public Work::Runner, public std::enable_shared_from_this<Me
   // Up to the place of that call among those made and refused.
   void forget_refusals(uint64_t place);
   Status loss_of(int rank) const;
-  std::string describe(int rank) const;
   std::string late(uint64_t sequence, const Call& own, const std::vector<int>& missing) const;
 
   void tell(const Ended& ended) const;
