@@ -307,9 +307,11 @@ void add_group_check_command(CLI::App& app, int& exit_code) {
   command->add_option("--init", arguments->init,
                       "be one rank of a run that others have started: env://, tcp://HOST:PORT, "
                       "file://DIR; over the first transport, prints JSON");
-  command->add_flag("--faults", arguments->faults,
-                    "instead of results: what ranks hear, and how soon, of one that is killed, "
-                    "ends, is stopped, late, or calls something else");
+  command
+      ->add_flag("--faults", arguments->faults,
+                 "instead of results: what ranks hear, and how soon, of one that is killed, ends, is "
+                 "stopped, late, or calls something else; --sizes is 64,4194304 when left out")
+      ->excludes("--dtype", "--record", "--init");
   command->add_option("--rank", arguments->rank)->group("");
   command->add_option("--fault", arguments->fault)->group("");
   command->add_option("--store", arguments->store)->group("");

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The ranks of `hekla group-check`: processes of this program, each of which finds its group by the
-// arguments that all of them get.
+// arguments that all of them get. run_ranks blocks, with a thread for each rank; the rest is one
+// thread's.
 #pragma once
 
 #include <memory>
@@ -48,7 +49,7 @@ struct Part {
   bool operator==(const Part&) const = default;
 };
 
-// The group that this rank is in.
+// The group that this rank is in; errors are those of the store and of ProcessGroup::create.
 Result<std::shared_ptr<process_group::ProcessGroup>> join_group(
     const GroupCheckArguments& arguments);
 // Runs all ranks of a part until they have ended; by rank.

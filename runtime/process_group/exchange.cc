@@ -183,8 +183,8 @@ Status Exchange::finish() {
       return deadline_exceeded("call {}, {}: {} does not take what is sent to it", sequence_,
                                call_.to_string(), member_.describe(to));
     }
-    HEKLA_RETURN_IF_ERROR(sent->status().with_context(fmt::format(
-        "call {}, {}: rank {} is gone", sequence_, call_.to_string(), to)));
+    HEKLA_RETURN_IF_ERROR(sent->status().with_context(
+        fmt::format("call {}, {}: rank {} is gone", sequence_, call_.to_string(), to)));
   }
   return ok_status();
 }

@@ -92,7 +92,7 @@ class Exchange {
   const Deadline deadline_;
   const int64_t width_;  // bytes of an element
   std::vector<int64_t> expected_;
-  std::vector<HostArray> ridden_;       // by rank
+  std::vector<HostArray> ridden_;                       // by rank
   std::vector<std::pair<int, CompletionRef>> sending_;  // to whom, from the caller's memory
 };
 

@@ -188,8 +188,7 @@ void Member::lose(int process, const Status& why) {
       const bool is_hopeless = posted->from == found->second ||
                                (posted->from < 0 && static_cast<int>(lost_.size()) == size() - 1);
       if (is_hopeless) {
-        ended.emplace_back(posted->state,
-                           loss_of(found->second).with_context(posted->state->call));
+        ended.emplace_back(posted->state, loss_of(found->second).with_context(posted->state->call));
       }
       posted = is_hopeless ? posted_.erase(posted) : std::next(posted);
     }
