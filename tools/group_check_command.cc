@@ -308,9 +308,10 @@ void add_group_check_command(CLI::App& app, int& exit_code) {
                       "be one rank of a run that others have started: env://, tcp://HOST:PORT, "
                       "file://DIR; over the first transport, prints JSON");
   command
-      ->add_flag("--faults", arguments->faults,
-                 "instead of results: what ranks hear, and how soon, of one that is killed, ends, is "
-                 "stopped, late, or calls something else; --sizes is 64,4194304 when left out")
+      ->add_flag(
+          "--faults", arguments->faults,
+          "instead of results: what ranks hear, and how soon, of one that is killed, ends, is "
+          "stopped, late, or calls something else; --sizes is 64,4194304 when left out")
       ->excludes("--dtype", "--record", "--init");
   command->add_option("--rank", arguments->rank)->group("");
   command->add_option("--fault", arguments->fault)->group("");

@@ -216,8 +216,8 @@ void ProcessTransport::send(int process, Message message, CompletionRef sent) {
 }
 
 void ProcessTransport::abandon(int process, const Status& why) {
-  if (Transport* const engine = engine_of(process); engine != nullptr)
-    engine->abandon(process, why);
+  Transport* const engine = engine_of(process);
+  if (engine != nullptr) engine->abandon(process, why);
 }
 
 }  // namespace hekla::collectives
