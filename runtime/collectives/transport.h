@@ -47,7 +47,8 @@ class Transport {
     std::function<void(int process, const Status& why)> lost;
     // Where the next block of a message goes of which all before it has come: memory of `bytes`
     // bytes, of which nobody else keeps a reference and which may be written until the block is
-    // let go; null: where the transport likes. May be empty; engines ask for large blocks, or never.
+    // let go; null: where the transport likes. May be empty; engines ask for large blocks, or
+    // never.
     std::function<std::shared_ptr<void>(int from, const Message& begun, int64_t bytes)> place;
   };
 

@@ -69,7 +69,8 @@ class Exchange {
   Result<HostArray> take_result(int from, int64_t count, int64_t k);
 
   // What comes in a round from a rank may be received straight into `to`, as soon as all ranks have
-  // come to the call; deliver() has nothing to do then. Before begin(), or the first pieces are not.
+  // come to the call; deliver() has nothing to do then. Before begin(), or the first pieces are
+  // not.
   void expect(int from, Round round, int lane, const Elements& to);
 
   // Waits until nobody reads the caller's memory any more.

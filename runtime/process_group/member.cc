@@ -695,7 +695,11 @@ void Member::fail(const Status& why) {
     is_news = end(why, done_, ended);
   }
   stir();
-  if (is_news) tell_all(Head::Kind::kAbort, why);
+  if (is_news) {
+    std::vector<CompletionRef> told = tell_all(Head::Kind::kAbort, why);
+    const std::lock_guard lock(mutex_);
+    farewells_ = std::move(told);
+  }
   tell(ended);
 }
 
@@ -708,24 +712,26 @@ void Member::shutdown() {
     is_idle = jobs_.empty() && done_ == started_ && posted_.empty();
   }
   const Status why = cancelled("rank {} has shut group {} down", rank_, name_);
-  if (is_idle) {
-    // The others still get what was sent to them, and may go on without this rank.
-    bool was_well = false;
-    {
-      const std::lock_guard lock(mutex_);
-      was_well = status_.ok();
-      if (was_well) {
-        status_ = why;
-        ended_from_ = done_;
-      }
+  if (!is_idle) fail(why);
+  Status told = why;
+  bool is_told = false;
+  {
+    const std::lock_guard lock(mutex_);
+    is_left_well_ = status_.ok();
+    if (is_left_well_) {
+      // The others still get what was sent to them, and may go on without this rank.
+      status_ = why;
+      ended_from_ = done_;
+    } else {
+      told = status_;
+      is_told = !farewells_.empty();
     }
-    if (was_well) {
-      std::vector<CompletionRef> farewells = tell_all(Head::Kind::kLeave, why);
-      const std::lock_guard lock(mutex_);
-      farewells_ = std::move(farewells);
-    }
-  } else {
-    fail(why);
+  }
+  if (!is_told) {
+    std::vector<CompletionRef> farewells =
+        tell_all(is_left_well_ ? Head::Kind::kLeave : Head::Kind::kAbort, told);
+    const std::lock_guard lock(mutex_);
+    farewells_ = std::move(farewells);
   }
   {
     // Under the lock, so that the thread does not miss it on its way to sleep.
@@ -739,10 +745,14 @@ void Member::shutdown() {
 }
 
 void Member::await_sent(Deadline deadline) const {
+  // Of a group that has failed some may be stopped.
+  constexpr std::chrono::seconds kAfterFailure(1);
   std::vector<CompletionRef> farewells;
   {
     const std::lock_guard lock(mutex_);
     farewells = farewells_;
+    if (!is_left_well_)
+      deadline = Deadline::in(std::min(deadline.left(), std::chrono::nanoseconds(kAfterFailure)));
   }
   // Who is lost completes them, too.
   for (const CompletionRef& told : farewells) told->await_until(deadline);

@@ -118,7 +118,7 @@ class Member final : public Work::Runner, public std::enable_shared_from_this<Me
   void fail(const Status& why);
   void shutdown();
   // After a shutdown, that all that was sent arrives though this process ends, or its receiver has
-  // gone.
+  // gone; for a second at most where the group has failed.
   void await_sent(Deadline deadline) const;
 
  private:
@@ -220,6 +220,7 @@ class Member final : public Work::Runner, public std::enable_shared_from_this<Me
   std::list<std::pair<int, Mail>> points_;  // messages that nobody has asked for yet, by arrival
   std::list<Sending> sending_;
   std::vector<CompletionRef> farewells_;  // behind all else that was sent
+  bool is_left_well_ = false;             // without a failure
   std::condition_variable wanted_;        // of the thread
   std::unique_ptr<GroupMemory> memory_;
   std::atomic<GroupMemory*> shared_ = nullptr;

@@ -4,6 +4,10 @@
 
 #include <gtest/gtest.h>
 
+#include <memory>
+
+#include "runtime/process_group/testing/silent_transport.h"
+
 namespace hekla::process_group {
 namespace {
 
@@ -18,7 +22,7 @@ Head head_of(Head::Kind kind, uint64_t sequence, const Member& member) {
 // Rank 0 has come to the first call with all others, gone on and failed in the second, and the
 // word of that overtakes what rank 1 sends for the first.
 TEST(Member, CallsBeforeTheOneThatFailedComeToTheirEnd) {
-  Hub hub;
+  Hub hub(std::make_unique<SilentTransport>(2, 3));
   Member member(hub, "test", {0, 1, 2}, 2);
   Call call;
   const Work first = member.start("first", [&](uint64_t sequence) {

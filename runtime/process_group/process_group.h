@@ -116,8 +116,8 @@ class ProcessGroup {
   static Result<std::shared_ptr<ProcessGroup>> create(
       std::shared_ptr<rendezvous::KeyValueStore> store, int rank, int size,
       const Options& options = {});
-  // shutdown(), and waits until what was sent arrives, no longer than the timeout: a root may be
-  // the first to end. Not from a callback of a Work.
+  // shutdown(), and waits until what was sent arrives, no longer than the timeout, or a second
+  // after a failure: a root may be the first to end. Not from a callback of a Work.
   ~ProcessGroup();
   ProcessGroup(const ProcessGroup&) = delete;
   ProcessGroup& operator=(const ProcessGroup&) = delete;

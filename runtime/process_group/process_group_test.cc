@@ -512,6 +512,30 @@ TEST_P(ProcessGroupBy, WhatWasSentArrivesThoughItsRankLeavesAtOnce) {
   });
 }
 
+// The same of one that leaves since the next call has failed, which the slow one has yet to make.
+TEST_P(ProcessGroupBy, WhatWasSentArrivesThoughItsRankFailsNext) {
+  const std::vector<float> wanted = noise(2 << 20, 0);
+  on_ranks(3, [&](ProcessGroup& group) {
+    std::vector<float> x = group.rank() == 0 ? wanted : std::vector<float>(wanted.size());
+    float word = 1;
+    if (group.rank() == 2) {
+      group.receive(elements(std::span(&word, 1)), 0).then([](const Status&) {
+        std::this_thread::sleep_for(milliseconds(200));
+      });
+    }
+    EXPECT_TRUE(group.barrier().wait().ok());
+    if (group.rank() == 0) {
+      EXPECT_TRUE(group.send(elements(std::span<const float>(&word, 1)), 2).wait().ok());
+    }
+    const Work work = group.broadcast(elements(std::span(x)), 0);
+    EXPECT_TRUE(work.wait().ok()) << group.rank() << " " << work.wait().to_string();
+    EXPECT_TRUE(x == wanted) << group.rank();
+    const Status next = group.rank() == 0 ? group.all_reduce(elements(std::span(&word, 1))).wait()
+                                          : group.barrier().wait();
+    EXPECT_TRUE(says(next, "rank 0")) << group.rank() << " " << next.to_string();
+  });
+}
+
 TEST(ProcessGroup, WhoNeverComesIsNamedWhenItIsMade) {
   Options options;
   options.timeout = milliseconds(50);
