@@ -27,9 +27,9 @@ constexpr int kVictim = 1;
 // Of arrays above that the victim is the root.
 constexpr int64_t kSmallBytes = int64_t{64} << 10;
 // Within which all others have to come where one never does, and how late one comes that is late.
-constexpr milliseconds kDeadline(1000), kDelay(2000);
+constexpr milliseconds kDeadline(2000), kDelay(3000);
 // After which a rank that is stopped is killed.
-constexpr seconds kStopped(4);
+constexpr seconds kStopped(5);
 // No call that an error ends lasts that long.
 constexpr seconds kHang(30);
 
