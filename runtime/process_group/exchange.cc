@@ -18,8 +18,9 @@ bool is_same(const ConstElements& a, const ConstElements& b) {
   return a.data == b.data && a.count == b.count;
 }
 
-// How much later than the call's deadline a wait for what another rank makes of others' elements
-// ends: whoever waits for the late one itself names it first.
+// How much later than the call's deadline a wait for another rank's pieces ends, which that sends
+// when all have come to the call, or makes of others' elements: whoever waits for the late one
+// itself names it first.
 constexpr std::chrono::milliseconds kGrace(100);
 
 Status check_piece(const HostArray& block, int from, int64_t bytes) {
@@ -144,9 +145,7 @@ Status Exchange::send_pieces(const std::vector<ConstElements>& parts, const std:
 }
 
 Result<HostArray> Exchange::take(int from, Round round, int lane, int64_t k, int64_t bytes) {
-  const bool is_made = round == Round::kPartials || round == Round::kResults;
-  const Deadline until =
-      is_made && !deadline_.is_never() ? Deadline::at(deadline_.time() + kGrace) : deadline_;
+  const Deadline until = deadline_.is_never() ? deadline_ : Deadline::at(deadline_.time() + kGrace);
   HEKLA_ASSIGN_OR_RETURN(HostArray block,
                          member_.take(sequence_, call_, step_of(round, lane, k), from, until));
   HEKLA_RETURN_IF_ERROR(check_piece(block, from, bytes));
