@@ -147,13 +147,13 @@ std::shared_ptr<void> Member::place(int from, const Head& head, int64_t bytes) {
   if (found == rank_of_.end() || head.kind != Head::Kind::kData) return nullptr;
   const std::lock_guard lock(mutex_);
   const bool is_of_now = is_running_ && head.sequence + 1 == started_ &&
-                         head.sequence < ended_from_ && head.call == own_call_;
+                         head.sequence < ended_from_ && own_call_ == head.call;
   if (!is_of_now) return nullptr;
   // Before that the caller's memory stays as it is.
   for (int r = 0; r < size() && !is_own_agreed_; ++r) {
     if (r == rank_) continue;
     const auto mail = mails_.find({head.sequence, r, true, 0});
-    if (mail == mails_.end() || mail->second.head.call != own_call_) return nullptr;
+    if (mail == mails_.end() || mail->second.head.call != head.call) return nullptr;
   }
   return direct_receives_.claim(found->second, head.step, bytes);
 }
@@ -607,7 +607,7 @@ void Member::run_first(std::unique_lock<std::mutex>& lock) {
   const uint64_t sequence = started_++;
   Status status = end_of(sequence);
   is_running_ = true;
-  own_call_ = Call();
+  own_call_.reset();
   is_own_agreed_ = false;
   lock.unlock();
   if (job.state->flight != 0) flight_->began(job.state->flight);
@@ -619,8 +619,9 @@ void Member::run_first(std::unique_lock<std::mutex>& lock) {
   done_ = sequence + 1;
   mails_.erase(mails_.begin(), mails_.lower_bound({done_, -1, false, 0}));
   forget_refusals(sequence + job.state->collective.refused);
+  const bool has_direct_receives = own_call_.has_value();
   lock.unlock();
-  end_direct_receives();
+  if (has_direct_receives) end_direct_receives();
   job.run = nullptr;  // what it holds goes before the caller hears of the end
   complete(*job.state, status);
   lock.lock();
@@ -751,8 +752,9 @@ void Member::await_sent(Deadline deadline) const {
   {
     const std::lock_guard lock(mutex_);
     farewells = farewells_;
-    if (!is_left_well_)
+    if (!is_left_well_) {
       deadline = Deadline::in(std::min(deadline.left(), std::chrono::nanoseconds(kAfterFailure)));
+    }
   }
   // Who is lost completes them, too.
   for (const CompletionRef& told : farewells) told->await_until(deadline);

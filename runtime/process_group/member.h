@@ -20,6 +20,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -210,8 +211,8 @@ class Member final : public Work::Runner, public std::enable_shared_from_this<Me
   uint32_t refused_ = 0;  // by this rank
   // What ranks have refused, by its place among calls made and refused, and by rank.
   std::map<std::pair<uint64_t, int>, std::string> refusals_;
-  Call own_call_;               // whose pieces direct_receives_ has
-  bool is_own_agreed_ = false;  // all ranks have come to it
+  std::optional<Call> own_call_;  // under way, whose pieces direct_receives_ has, if any
+  bool is_own_agreed_ = false;    // all ranks have come to it
   DirectReceives direct_receives_;
   std::map<Key, Mail> mails_;
   std::map<int, Status> lost_;                          // by rank
