@@ -326,6 +326,20 @@ int64_t Device::heap_bytes_left() const {
   return limit > used ? static_cast<int64_t>(limit - used) : 0;
 }
 
+VkExternalMemoryFeatureFlags Device::external_buffer_features(
+    VkExternalMemoryHandleTypeFlagBits handle, VkBufferUsageFlags usage) const {
+  auto get = reinterpret_cast<PFN_vkGetPhysicalDeviceExternalBufferProperties>(
+      instance_.loader().function(instance_.get(), "vkGetPhysicalDeviceExternalBufferProperties"));
+  if (get == nullptr) return 0;
+  VkPhysicalDeviceExternalBufferInfo info = {
+      VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_EXTERNAL_BUFFER_INFO};
+  info.usage = usage;
+  info.handleType = handle;
+  VkExternalBufferProperties properties = {VK_STRUCTURE_TYPE_EXTERNAL_BUFFER_PROPERTIES};
+  get(physical_, &info, &properties);
+  return properties.externalMemoryProperties.externalMemoryFeatures;
+}
+
 std::string Device::identity() const {
   return fmt::format("{:x}:{:x}:{}:{:x}:{}:{}:{}:{}:{}", snapshot_.vendor_id, snapshot_.device_id,
                      snapshot_.driver_id, snapshot_.driver_version, snapshot_.driver_info,

@@ -68,6 +68,10 @@ class Device {
   // Bytes that the heap of tensors can still give, by VK_EXT_memory_budget; -1: not known.
   int64_t heap_bytes_left() const;
 
+  // What the driver can do with buffers of `usage` whose memory has handles of that type.
+  VkExternalMemoryFeatureFlags external_buffer_features(VkExternalMemoryHandleTypeFlagBits handle,
+                                                        VkBufferUsageFlags usage) const;
+
   // What the name of a cache must hold so that its content fits: device, driver, versions, UUIDs.
   std::string identity() const;
 

@@ -59,6 +59,8 @@
 // Those of extensions, null where they are not enabled; answer with a VkResult.
 #define HEKLA_VULKAN_OPTIONAL_FUNCTIONS(X) \
   X(GetMemoryHostPointerPropertiesEXT)     \
+  X(GetMemoryFdKHR)                        \
+  X(GetMemoryFdPropertiesKHR)              \
   X(GetPipelineExecutablePropertiesKHR)    \
   X(GetPipelineExecutableStatisticsKHR)    \
   X(GetPipelineExecutableInternalRepresentationsKHR)

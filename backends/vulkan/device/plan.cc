@@ -33,6 +33,8 @@ constexpr FeatureName kFeatureNames[] = {
     {"vulkan_memory_model", &Features::vulkan_memory_model},
     {"memory_budget", &Features::memory_budget},
     {"host_memory_import", &Features::host_memory_import},
+    {"opaque_fd_memory", &Features::opaque_fd_memory},
+    {"dma_buf_memory", &Features::dma_buf_memory},
     {"cooperative_matrix", &Features::cooperative_matrix},
     {"integer_dot_product", &Features::integer_dot_product},
     {"pipeline_statistics", &Features::pipeline_statistics},
@@ -100,6 +102,10 @@ class Planner {
     };
     extension(plan_.features.memory_budget, "VK_EXT_memory_budget");
     extension(plan_.features.host_memory_import, "VK_EXT_external_memory_host");
+    extension(plan_.features.opaque_fd_memory || plan_.features.dma_buf_memory,
+              "VK_KHR_external_memory_fd");
+    extension(plan_.features.dma_buf_memory, "VK_EXT_external_memory_dma_buf");
+    extension(plan_.features.dma_buf_memory, "VK_EXT_queue_family_foreign");
     extension(plan_.features.f32_atomic_add, "VK_EXT_shader_atomic_float");
     extension(plan_.features.cooperative_matrix, "VK_KHR_cooperative_matrix");
     extension(plan_.features.bf16, "VK_KHR_shader_bfloat16");

@@ -2,20 +2,10 @@
 #include "backends/vulkan/memory/device_memory.h"
 
 #include <algorithm>
-#include <bit>
+
+#include "backends/vulkan/memory/memory_block.h"
 
 namespace hekla::vulkan {
-
-struct MemoryBlock {
-  MemoryBlock(MemoryRole block_role, int64_t bytes, int64_t alignment)
-      : role(block_role), ranges(bytes, alignment) {}
-  MemoryRole role;
-  VkDeviceMemory memory = VK_NULL_HANDLE;
-  VkBuffer buffer = VK_NULL_HANDLE;
-  uint64_t address = 0;
-  std::byte* host = nullptr;
-  OffsetAllocator ranges;
-};
 
 namespace {
 
@@ -190,16 +180,15 @@ Result<AllocationRef> DeviceMemory::try_allocate(int64_t bytes, MemoryRole role,
   return finish(pool.blocks.back().get(), *offset);
 }
 
-Status DeviceMemory::make_buffer(MemoryBlock& block, int64_t bytes, const void* extension) const {
+Status DeviceMemory::make_buffer(MemoryBlock& block, int64_t bytes, const void* extension,
+                                 bool is_exclusive) const {
   const DevicePlan& plan = device_->plan();
   VkBufferCreateInfo info = {VK_STRUCTURE_TYPE_BUFFER_CREATE_INFO};
   info.pNext = extension;
   info.size = static_cast<VkDeviceSize>(bytes);
-  info.usage = VK_BUFFER_USAGE_STORAGE_BUFFER_BIT | VK_BUFFER_USAGE_TRANSFER_SRC_BIT |
-               VK_BUFFER_USAGE_TRANSFER_DST_BIT | VK_BUFFER_USAGE_INDIRECT_BUFFER_BIT |
-               VK_BUFFER_USAGE_SHADER_DEVICE_ADDRESS_BIT;
+  info.usage = kBufferUsage;
   const uint32_t families[] = {plan.compute.family, plan.transfer.family};
-  if (families[0] != families[1]) {
+  if (families[0] != families[1] && !is_exclusive) {
     // Costs buffers nothing and saves transfers of ownership.
     info.sharingMode = VK_SHARING_MODE_CONCURRENT;
     info.queueFamilyIndexCount = 2;
@@ -221,79 +210,6 @@ Status DeviceMemory::bind(MemoryBlock& block) const {
   return ok_status();
 }
 
-Result<AllocationRef> DeviceMemory::import_host(void* data, int64_t bytes,
-                                                std::function<void()> released) {
-  if (bytes < 0) return invalid_argument("{} bytes cannot be imported", bytes);
-  HEKLA_RETURN_IF_ERROR(device_->health());
-  if (bytes == 0) {  // nothing to import, but somebody waits for the end of it
-    HEKLA_ASSIGN_OR_RETURN(AllocationRef nothing, allocate(0));
-    nothing->released_ = std::move(released);
-    return nothing;
-  }
-  const DevicePlan& plan = device_->plan();
-  const DeviceFunctions& call = device_->call();
-  const std::string& name = device_->snapshot().name;
-  if (!plan.features.host_memory_import || call.GetMemoryHostPointerPropertiesEXT == nullptr) {
-    return unimplemented("{} does not import host memory (VK_EXT_external_memory_host)", name);
-  }
-  const auto at = reinterpret_cast<uintptr_t>(data);
-  if (at % kImportAlignment != 0) {
-    return invalid_argument("host memory at {} cannot be used in place: it must be aligned to {}",
-                            data, kImportAlignment);
-  }
-  // Whole pages around the bytes, which are there: an address space comes in pages.
-  const uint64_t unit = device_->snapshot().limits.min_imported_host_alignment_bytes;
-  const uint64_t first = at / unit * unit;
-  const uint64_t size = (at + static_cast<uint64_t>(bytes) + unit - 1) / unit * unit - first;
-  if (static_cast<int64_t>(size) > plan.max_buffer_bytes) {
-    return resource_exhausted("{} bytes are more than the largest buffer of {}, {} bytes", size,
-                              name, plan.max_buffer_bytes);
-  }
-  constexpr auto kHandle = VK_EXTERNAL_MEMORY_HANDLE_TYPE_HOST_ALLOCATION_BIT_EXT;
-  VkMemoryHostPointerPropertiesEXT importable = {
-      VK_STRUCTURE_TYPE_MEMORY_HOST_POINTER_PROPERTIES_EXT};
-  HEKLA_RETURN_IF_ERROR(
-      device_->check(call.GetMemoryHostPointerPropertiesEXT(
-                         device_->handle(), kHandle, reinterpret_cast<void*>(first), &importable),
-                     "vkGetMemoryHostPointerPropertiesEXT"));
-  auto block = std::make_unique<MemoryBlock>(MemoryRole::kTensor, static_cast<int64_t>(size),
-                                             plan.allocation_alignment);
-  const auto fail = [&](Status status) {
-    destroy_block(*block);
-    return status;
-  };
-  VkExternalMemoryBufferCreateInfo external = {
-      VK_STRUCTURE_TYPE_EXTERNAL_MEMORY_BUFFER_CREATE_INFO};
-  external.handleTypes = kHandle;
-  HEKLA_RETURN_IF_ERROR(make_buffer(*block, static_cast<int64_t>(size), &external));
-  VkMemoryRequirements requirements = {};
-  call.GetBufferMemoryRequirements(device_->handle(), block->buffer, &requirements);
-  uint32_t types = importable.memoryTypeBits & requirements.memoryTypeBits;
-  const std::vector<MemoryType>& all = device_->snapshot().memory_types;
-  for (uint32_t type = 0; type < all.size(); ++type) {
-    if (!all[type].is_host_visible || !all[type].is_host_coherent) types &= ~(1U << type);
-  }
-  if (types == 0 || requirements.size > size || first % requirements.alignment != 0) {
-    return fail(unimplemented("{} does not import this host memory for buffers", name));
-  }
-  VkImportMemoryHostPointerInfoEXT import = {VK_STRUCTURE_TYPE_IMPORT_MEMORY_HOST_POINTER_INFO_EXT};
-  import.handleType = kHandle;
-  import.pHostPointer = reinterpret_cast<void*>(first);
-  VkMemoryAllocateFlagsInfo flags = {VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_FLAGS_INFO, &import};
-  flags.flags = VK_MEMORY_ALLOCATE_DEVICE_ADDRESS_BIT;
-  VkMemoryAllocateInfo memory = {VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_INFO, &flags};
-  memory.allocationSize = size;
-  memory.memoryTypeIndex = static_cast<uint32_t>(std::countr_zero(types));
-  Status status = device_->check(
-      call.AllocateMemory(device_->handle(), &memory, nullptr, &block->memory), "vkAllocateMemory");
-  if (!status.ok()) block->memory = VK_NULL_HANDLE;
-  if (status.ok()) status = bind(*block);
-  if (!status.ok()) return fail(status);
-  block->host = reinterpret_cast<std::byte*>(first);
-  return std::make_shared<Allocation>(shared_from_this(), std::move(block),
-                                      static_cast<int64_t>(at - first), bytes, std::move(released));
-}
-
 Result<std::unique_ptr<MemoryBlock>> DeviceMemory::make_block(int64_t bytes, MemoryRole role) {
   const DevicePlan& plan = device_->plan();
   const DeviceFunctions& call = device_->call();
@@ -310,15 +226,11 @@ Result<std::unique_ptr<MemoryBlock>> DeviceMemory::make_block(int64_t bytes, Mem
     destroy_block(*block);
     return status;
   };
-  HEKLA_RETURN_IF_ERROR(make_buffer(*block, bytes, nullptr));
+  HEKLA_RETURN_IF_ERROR(make_buffer(*block, bytes, nullptr, false));
   VkMemoryRequirements requirements = {};
   call.GetBufferMemoryRequirements(device_->handle(), block->buffer, &requirements);
 
-  VkMemoryAllocateFlagsInfo flags = {VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_FLAGS_INFO};
-  flags.flags = VK_MEMORY_ALLOCATE_DEVICE_ADDRESS_BIT;
-  VkMemoryAllocateInfo memory = {VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_INFO};
-  memory.pNext = &flags;
-  memory.allocationSize = requirements.size;
+  block->memory_bytes = requirements.size;
   Status status = internal_error("no memory type of {} takes buffers for {}",
                                  device_->snapshot().name, role_name(role));
   bool is_visible = false;
@@ -333,14 +245,11 @@ Result<std::unique_ptr<MemoryBlock>> DeviceMemory::make_block(int64_t bytes, Mem
                                   requirements.size, heap_bytes);
       continue;
     }
-    memory.memoryTypeIndex = type;
-    status =
-        device_->check(call.AllocateMemory(device_->handle(), &memory, nullptr, &block->memory),
-                       "vkAllocateMemory");
+    block->memory_type = type;
+    status = back(*block, nullptr);
     is_visible = properties.is_host_visible && properties.is_host_coherent &&
                  (!is_tensor || plan.host_access == HostAccess::kFull);
     if (status.ok() || device_->is_lost()) break;
-    block->memory = VK_NULL_HANDLE;
   }
   if (!status.ok() && bytes > plan.max_allocation_bytes && !device_->is_lost()) {
     status =
@@ -348,7 +257,6 @@ Result<std::unique_ptr<MemoryBlock>> DeviceMemory::make_block(int64_t bytes, Mem
                            plan.max_allocation_bytes, bytes, status.message());
   }
   if (!status.ok()) return fail(status);
-  if (status = bind(*block); !status.ok()) return fail(status);
   if (is_visible) {
     void* host = nullptr;
     status =

@@ -29,6 +29,10 @@ namespace hekla::vulkan {
 enum class MemoryRole : uint8_t { kTensor, kUpload, kDownload, kTable, kHostTensor };
 inline constexpr int kMemoryRoleCount = 5;
 
+// How memory of one VkDevice becomes another's, too. kOpaqueFd: both are of one GPU and driver;
+// kDmaBuf: any two whose drivers take it.
+enum class SharedHandle : uint8_t { kOpaqueFd, kDmaBuf };
+
 class DeviceMemory;
 struct MemoryBlock;
 
@@ -37,7 +41,7 @@ class Allocation {
  public:
   Allocation(std::shared_ptr<DeviceMemory> owner, MemoryBlock* block, int64_t offset,
              int64_t bytes);
-  // Of imported memory: the block is its own, and `released` runs when it is gone.
+  // Of imported or shared memory: the block is its own, and `released` runs when it is gone.
   Allocation(std::shared_ptr<DeviceMemory> owner, std::unique_ptr<MemoryBlock> block,
              int64_t offset, int64_t bytes, std::function<void()> released);
   Allocation(const Allocation&) = delete;
@@ -46,7 +50,8 @@ class Allocation {
 
   int64_t bytes() const { return bytes_; }
   MemoryRole role() const;  // kTensor where it was imported
-  // Memory of the host's, which it still has when this is gone: only its owner writes it.
+  // Memory of the host's or another device's, which still has it when this is gone: only its owner
+  // writes it.
   bool is_imported() const { return imported_ != nullptr; }
   VkBuffer buffer() const;
   int64_t offset() const { return offset_; }  // within buffer()
@@ -102,6 +107,15 @@ class DeviceMemory : public std::enable_shared_from_this<DeviceMemory> {
   static constexpr int64_t kImportAlignment = 16;
   Result<AllocationRef> import_host(void* data, int64_t bytes, std::function<void()> released);
 
+  // Device memory that copies between devices go through: another device may have it by
+  // import_shared, and it counts against no limit. Its buffer belongs to one queue family at a time
+  // (VK_SHARING_MODE_EXCLUSIVE). UNIMPLEMENTED: the driver shares no memory of buffers so; else as
+  // allocate.
+  Result<AllocationRef> allocate_shared(int64_t bytes, SharedHandle handle);
+  // The memory of `exported`, which allocate_shared made on another device, on this one; it stays
+  // until both are gone. UNIMPLEMENTED: this driver does not take it; else as allocate.
+  Result<AllocationRef> import_shared(const Allocation& exported, SharedHandle handle);
+
   // Called without a lock when a request does not fit: ends work in flight that holds memory, as
   // far as that can end by itself, and says whether it waited for anything.
   void set_pressure_handler(std::function<bool()> handler);
@@ -119,7 +133,11 @@ class DeviceMemory : public std::enable_shared_from_this<DeviceMemory> {
   };
 
   Result<AllocationRef> try_allocate(int64_t bytes, MemoryRole role, bool exact);
-  Status make_buffer(MemoryBlock& block, int64_t bytes, const void* extension) const;
+  // `extension`: of the structure's chain. `is_exclusive`: to one queue family at a time.
+  Status make_buffer(MemoryBlock& block, int64_t bytes, const void* extension,
+                     bool is_exclusive) const;
+  // Memory of the block's type and size, bound to its buffer. After an error destroy_block.
+  Status back(MemoryBlock& block, const void* extension) const;
   Status bind(MemoryBlock& block) const;
   Result<std::unique_ptr<MemoryBlock>> make_block(int64_t bytes, MemoryRole role);
   void destroy_block(MemoryBlock& block);

@@ -231,5 +231,56 @@ TEST(DeviceMemory, SaysThatADeviceImportsNothing) {
   EXPECT_NE(status.message().find("VK_EXT_external_memory_host"), std::string::npos);
 }
 
+TEST(DeviceMemory, SharesMemoryBetweenDevicesOfOneDriver) {
+  HEKLA_VULKAN_TEST_DEVICE(device, DeviceOptions{});
+  HEKLA_VULKAN_TEST_DEVICE(other, DeviceOptions{});
+  if (!device->plan().features.opaque_fd_memory) GTEST_SKIP() << "no VK_KHR_external_memory_fd";
+  const auto memory = DeviceMemory::create(device, kMiB), there = DeviceMemory::create(other, kMiB);
+  constexpr auto kHandle = SharedHandle::kOpaqueFd;
+  AllocationRef exported = *memory->allocate_shared(100'000, kHandle);
+  EXPECT_EQ(exported->bytes(), 100'000);
+  AllocationRef imported = *there->import_shared(*exported, kHandle);
+  EXPECT_EQ(imported->bytes(), 100'000);
+  EXPECT_NE(imported->address(), 0u);
+  EXPECT_EQ(memory->statistics().bytes_in_use + there->statistics().bytes_in_use, 0);
+  exported.reset();  // the other device's stays
+  EXPECT_NE(imported->buffer(), VK_NULL_HANDLE);
+  imported.reset();
+  EXPECT_EQ(memory->allocate_shared(0, kHandle).status().code(), StatusCode::kInvalidArgument);
+
+  // Each call that fails, of the exporting device; it may be asked for the file alone.
+  testing::Faults& faults = testing::inject_faults(*device);
+  exported = *memory->allocate_shared(5000, kHandle);
+  bool has_struck = true;
+  for (int call = 0; has_struck; ++call) {
+    ASSERT_LT(call, 20);
+    faults.arm(call, VK_ERROR_OUT_OF_HOST_MEMORY);
+    const Result<AllocationRef> made = memory->allocate_shared(5000, kHandle);
+    const StatusCode code =
+        made.ok() ? there->import_shared(**made, kHandle).status().code() : made.status().code();
+    has_struck = faults.has_struck;
+    faults.disarm();
+    EXPECT_EQ(code, has_struck ? StatusCode::kResourceExhausted : StatusCode::kOk) << call;
+  }
+  EXPECT_TRUE(testing::no_validation_messages());
+}
+
+TEST(DeviceMemory, SaysThatADeviceSharesNothing) {
+  DeviceOptions options;
+  options.masked_features = {"opaque_fd_memory", "dma_buf_memory"};
+  HEKLA_VULKAN_TEST_DEVICE(device, options);
+  const auto memory = DeviceMemory::create(device);
+  const AllocationRef own = *memory->allocate(64);
+  for (const auto& [handle, name] :
+       {std::pair{SharedHandle::kOpaqueFd, "VK_KHR_external_memory_fd"},
+        std::pair{SharedHandle::kDmaBuf, "VK_EXT_external_memory_dma_buf"}}) {
+    for (const Status& status : {memory->allocate_shared(64, handle).status(),
+                                 memory->import_shared(*own, handle).status()}) {
+      EXPECT_EQ(status.code(), StatusCode::kUnimplemented);
+      EXPECT_NE(status.message().find(name), std::string::npos) << status.to_string();
+    }
+  }
+}
+
 }  // namespace
 }  // namespace hekla::vulkan

@@ -365,6 +365,10 @@ class Querier {
         v12.vulkanMemoryModel == VK_TRUE && v12.vulkanMemoryModelDeviceScope == VK_TRUE;
     f.robust_buffer_access = all.features.robustBufferAccess == VK_TRUE;
     f.host_memory_import = extensions.contains(VK_EXT_EXTERNAL_MEMORY_HOST_EXTENSION_NAME);
+    f.opaque_fd_memory = extensions.contains(VK_KHR_EXTERNAL_MEMORY_FD_EXTENSION_NAME);
+    f.dma_buf_memory = f.opaque_fd_memory &&
+                       extensions.contains(VK_EXT_EXTERNAL_MEMORY_DMA_BUF_EXTENSION_NAME) &&
+                       extensions.contains(VK_EXT_QUEUE_FAMILY_FOREIGN_EXTENSION_NAME);
     f.memory_budget = extensions.contains(VK_EXT_MEMORY_BUDGET_EXTENSION_NAME);
     f.cooperative_matrix = cooperative.cooperative_matrix == VK_TRUE;
     f.integer_dot_product = v13.shaderIntegerDotProduct == VK_TRUE;

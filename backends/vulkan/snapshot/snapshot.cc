@@ -54,8 +54,8 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(
     Features, f16, f64, i8, i16, i64, bf16, bf16_cooperative_matrix, storage_8, storage_16,
     i64_atomics, f32_atomic_add, timeline_semaphore, buffer_device_address, synchronization2,
     scalar_block_layout, subgroup_size_control, compute_full_subgroups, vulkan_memory_model,
-    robust_buffer_access, memory_budget, host_memory_import, cooperative_matrix,
-    integer_dot_product, pipeline_statistics)
+    robust_buffer_access, memory_budget, host_memory_import, opaque_fd_memory, dma_buf_memory,
+    cooperative_matrix, integer_dot_product, pipeline_statistics)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(FloatControls, signed_zero_inf_nan_preserve,
                                                 denorm_preserve, denorm_flush_to_zero, rounding_rte,
                                                 rounding_rtz)

@@ -87,6 +87,9 @@ struct Features {
   bool robust_buffer_access = false;
   bool memory_budget = false;
   bool host_memory_import = false;  // VK_EXT_external_memory_host
+  bool opaque_fd_memory = false;    // VK_KHR_external_memory_fd
+  // VK_EXT_external_memory_dma_buf with VK_EXT_queue_family_foreign
+  bool dma_buf_memory = false;
   bool cooperative_matrix = false;
   bool integer_dot_product = false;
   bool pipeline_statistics = false;  // VK_KHR_pipeline_executable_properties

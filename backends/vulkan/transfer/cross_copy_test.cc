@@ -43,17 +43,43 @@ struct Side {
   }
 };
 
-// Whether the host has full access to the source's memory, and to the target's.
-class CrossCopyTest : public ::testing::TestWithParam<std::pair<bool, bool>> {
+struct Case {
+  // The host has full access to the memory.
+  bool source_access = false;
+  bool target_access = false;
+  CrossWay way = CrossWay::kStaged;  // the best one that is left; without access it is taken
+};
+
+std::ostream& operator<<(std::ostream& out, const Case& c) {
+  return out << (c.source_access ? "access" : "none") << " to "
+             << (c.target_access ? "access" : "none") << " through " << cross_way_name(c.way);
+}
+
+class CrossCopyTest : public ::testing::TestWithParam<Case> {
  protected:
   void open() {
     DeviceOptions options;
-    options.use_host_visible_memory = GetParam().first;
+    const CrossWay way = GetParam().way;
+    if (way != CrossWay::kDeviceMemory) {
+      options.masked_features = {"opaque_fd_memory", "dma_buf_memory"};
+    }
+    if (way == CrossWay::kStaged) options.masked_features.emplace_back("host_memory_import");
+    options.use_host_visible_memory = GetParam().source_access;
     HEKLA_VULKAN_TEST_DEVICE(source, options);
-    options.use_host_visible_memory = GetParam().second;
+    options.use_host_visible_memory = GetParam().target_access;
     HEKLA_VULKAN_TEST_DEVICE(target, options);
+    if (cross_ways(*source, *target).front() != way) {
+      GTEST_SKIP() << source->snapshot().name << " offers nothing for " << cross_way_name(way);
+    }
     from_.open(source);
     to_.open(target);
+  }
+  void close_sides() {
+    for (Side* side : {&from_, &to_}) {
+      side->transfers.reset();
+      side->transfer.reset();
+      side->compute.reset();
+    }
   }
   void TearDown() override { EXPECT_TRUE(testing::no_validation_messages()); }
 
@@ -61,11 +87,12 @@ class CrossCopyTest : public ::testing::TestWithParam<std::pair<bool, bool>> {
 };
 
 // Whoever opened it outlives it.
-std::shared_ptr<CrossLink> link_of(Side& from, Side& to, int64_t piece_bytes) {
+std::shared_ptr<CrossLink> link_of(Side& from, Side& to, int64_t piece_bytes,
+                                   int64_t shared_from_bytes = 0) {
   const auto borrowed = [](Side& side) {
     return std::shared_ptr<Transfers>(std::shared_ptr<void>(), side.transfers.get());
   };
-  return CrossLink::create(borrowed(from), borrowed(to), piece_bytes);
+  return CrossLink::create(borrowed(from), borrowed(to), {piece_bytes, shared_from_bytes});
 }
 
 TEST_P(CrossCopyTest, AnySizeArrives) {
@@ -79,9 +106,13 @@ TEST_P(CrossCopyTest, AnySizeArrives) {
                   from_.transfers->upload(data.data(), source, 0, bytes, done);
                 }).ok());
     for (int64_t piece : {int64_t{700}, int64_t{1000}, kCrossPieceBytes}) {
-      const Status status = wait_for(
-          [&](auto done) { link_of(from_, to_, piece)->copy(source, target, bytes, done); });
-      ASSERT_TRUE(status.ok()) << status.to_string();
+      // All by the way, or by staging alone, or those from the middle size on.
+      for (int64_t shared_from : {int64_t{0}, int64_t{1} << 40, int64_t{3000}}) {
+        const auto link = link_of(from_, to_, piece, shared_from);
+        const Status status = wait_for([&](auto done) { link->copy(source, target, bytes, done); });
+        ASSERT_TRUE(status.ok()) << status.to_string();
+        EXPECT_EQ(link->way(), GetParam().way);  // no driver refused
+      }
     }
     EXPECT_EQ(source->unordered_readers, 0);
     EXPECT_EQ(source.use_count(), 1);
@@ -110,11 +141,7 @@ TEST_P(CrossCopyTest, ALossOfEitherSideIsItsError) {
     EXPECT_EQ(source.use_count(), 1);
     source.reset();
     target.reset();
-    for (Side* side : {&from_, &to_}) {
-      side->transfers.reset();
-      side->transfer.reset();
-      side->compute.reset();
-    }
+    close_sides();
   }
 }
 
@@ -146,7 +173,8 @@ TEST_P(CrossCopyTest, ManyCopiesShareAFewBuffers) {
   }
   for (auto& end : ends) EXPECT_TRUE(end.get_future().get().ok());
   EXPECT_LE(most, kCrossPieces * kPiece);
-  const bool is_staged = !GetParam().first && !GetParam().second;
+  const bool is_staged =
+      !GetParam().source_access && !GetParam().target_access && GetParam().way == CrossWay::kStaged;
   EXPECT_EQ(most > 0, is_staged);
   for (size_t i = 0; i < kCopies; ++i) {
     std::vector<std::byte> back(data[i].size());
@@ -157,9 +185,96 @@ TEST_P(CrossCopyTest, ManyCopiesShareAFewBuffers) {
   }
 }
 
+// Errors of the driver, one call at a time: another way, or an error that says so.
+TEST_P(CrossCopyTest, EveryFailingCallIsSurvived) {
+  for (const bool is_source : {true, false}) {
+    open();
+    if (!to_.transfers) return;
+    constexpr int64_t kBytes = 9000;
+    const std::vector<std::byte> data = random_bytes(kBytes, 5);
+    AllocationRef source = *from_.memory->allocate(kBytes);
+    AllocationRef target = *to_.memory->allocate(kBytes);
+    ASSERT_TRUE(wait_for([&](auto done) {
+                  from_.transfers->upload(data.data(), source, 0, kBytes, done);
+                }).ok());
+    testing::Faults& faults = testing::inject_faults(is_source ? *from_.device : *to_.device);
+    bool has_struck = true;
+    int survived = 0;
+    for (int call = 0; has_struck; ++call) {
+      ASSERT_LT(call, 200);
+      faults.arm(call, VK_ERROR_INITIALIZATION_FAILED);
+      const Status status = wait_for(
+          [&](auto done) { link_of(from_, to_, 4000)->copy(source, target, kBytes, done); });
+      has_struck = faults.has_struck;
+      faults.disarm();
+      EXPECT_EQ(source->unordered_readers, 0);
+      if (!status.ok()) {
+        EXPECT_EQ(status.code(), StatusCode::kInternal) << status.to_string();
+        continue;
+      }
+      survived += has_struck ? 1 : 0;
+      std::vector<std::byte> back(data.size());
+      ASSERT_TRUE(wait_for([&](auto done) {
+                    to_.transfers->download(target, 0, back.data(), kBytes, done);
+                  }).ok());
+      EXPECT_EQ(back, data) << call;
+    }
+    const bool is_shared = !GetParam().source_access && !GetParam().target_access &&
+                           GetParam().way != CrossWay::kStaged;
+    if (is_shared) {
+      EXPECT_GT(survived, 0);
+    }
+    source.reset();
+    target.reset();
+    close_sides();
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Access, CrossCopyTest,
-                         ::testing::Values(std::pair(true, true), std::pair(true, false),
-                                           std::pair(false, true), std::pair(false, false)));
+                         ::testing::Values(Case{true, true}, Case{true, false}, Case{false, true},
+                                           Case{}, Case{.way = CrossWay::kHostMemory},
+                                           Case{.way = CrossWay::kDeviceMemory}));
+
+// A driver that takes the memory and loses what is written to it.
+TEST(CrossCopyTrial, APatternThatDoesNotArriveTurnsToTheNextWay) {
+  DeviceOptions options;
+  options.use_host_visible_memory = false;
+  HEKLA_VULKAN_TEST_DEVICE(source, options);
+  HEKLA_VULKAN_TEST_DEVICE(target, options);
+  const std::vector<CrossWay> ways = cross_ways(*source, *target);
+  static PFN_vkCmdCopyBuffer driver;
+  static std::atomic<int> lost;
+  lost = 0;
+  driver = source->call().CmdCopyBuffer;
+  // Of the source: up into its memory, then into the piece.
+  source->mutable_functions().CmdCopyBuffer = [](VkCommandBuffer commands, VkBuffer from,
+                                                 VkBuffer to, uint32_t count,
+                                                 const VkBufferCopy* regions) {
+    const bool is_trial = regions->size == static_cast<VkDeviceSize>(kCrossTrialBytes);
+    if (is_trial && ++lost % 2 == 0) return;
+    driver(commands, from, to, count, regions);
+  };
+  Side from, to;
+  from.open(source);
+  from.transfers = std::make_unique<Transfers>(from.memory, *from.transfer, *from.compute);
+  to.open(target);
+  constexpr int64_t kBytes = 50'000;
+  const std::vector<std::byte> data = random_bytes(kBytes, 7);
+  AllocationRef sent = *from.memory->allocate(kBytes), got = *to.memory->allocate(kBytes);
+  ASSERT_TRUE(wait_for([&](auto done) {
+                from.transfers->upload(data.data(), sent, 0, kBytes, done);
+              }).ok());
+  const auto link = link_of(from, to, 5000);
+  EXPECT_EQ(link->way(), ways.front());
+  ASSERT_TRUE(wait_for([&](auto done) { link->copy(sent, got, kBytes, done); }).ok());
+  EXPECT_EQ(link->way(), CrossWay::kStaged);
+  EXPECT_EQ(lost > 0, ways.size() > 1);
+  std::vector<std::byte> back(data.size());
+  ASSERT_TRUE(
+      wait_for([&](auto done) { to.transfers->download(got, 0, back.data(), kBytes, done); }).ok());
+  EXPECT_EQ(back, data);
+  EXPECT_TRUE(testing::no_validation_messages());
+}
 
 }  // namespace
 }  // namespace hekla::vulkan

@@ -92,6 +92,31 @@ void Transfers::copy(AllocationRef source, AllocationRef target, int64_t bytes, 
   });
 }
 
+void Transfers::send(AllocationRef source, int64_t offset, AllocationRef piece, int64_t bytes,
+                     uint32_t between, Done done) {
+  down_.post([this, reader = Reader(std::move(source)), offset, piece = std::move(piece), bytes,
+              between, done = std::move(done)]() mutable {
+    const Allocation& from = *reader.memory();
+    const Status status = run_half(send_commands_, {from.buffer(), from.offset() + offset},
+                                   {piece->buffer(), piece->offset(), between}, bytes);
+    reader.release();
+    piece.reset();
+    done(status);
+  });
+}
+
+void Transfers::receive(AllocationRef piece, uint32_t between, AllocationRef target, int64_t offset,
+                        int64_t bytes, Done done) {
+  up_.post([this, piece = std::move(piece), between, target = std::move(target), offset, bytes,
+            done = std::move(done)]() mutable {
+    const Status status = run_half(receive_commands_, {piece->buffer(), piece->offset(), between},
+                                   {target->buffer(), target->offset() + offset}, bytes);
+    piece.reset();
+    target.reset();
+    done(status);
+  });
+}
+
 Status Transfers::add_slot(std::vector<Slot>& slots, MemoryRole role) {
   Slot slot;
   HEKLA_ASSIGN_OR_RETURN(slot.staging, memory_->allocate(options_.chunk_bytes, role));
@@ -117,20 +142,37 @@ Result<Transfers::Slot*> Transfers::take_slot(std::vector<Slot>& slots, MemoryRo
   return oldest;
 }
 
-Result<uint64_t> Transfers::submit_copy(Slot& slot, Lane& lane, const Lane& other, VkBuffer from,
-                                        int64_t from_offset, VkBuffer to, int64_t to_offset,
-                                        int64_t bytes) {
-  HEKLA_RETURN_IF_ERROR(slot.commands->begin(CommandBuffer::Use::kOnce));
+Result<uint64_t> Transfers::submit_copy(CommandBuffer& commands, Lane& lane, const Lane& other,
+                                        const Range& from, const Range& to, int64_t bytes) {
+  HEKLA_RETURN_IF_ERROR(commands.begin(CommandBuffer::Use::kOnce));
+  const auto change_owner = [&](const Range& range, bool is_ours) {
+    if (range.between == VK_QUEUE_FAMILY_IGNORED) return;
+    VkBufferMemoryBarrier change = {VK_STRUCTURE_TYPE_BUFFER_MEMORY_BARRIER};
+    change.srcAccessMask = is_ours ? 0 : VK_ACCESS_TRANSFER_WRITE_BIT;
+    change.dstAccessMask = is_ours ? VK_ACCESS_TRANSFER_READ_BIT : 0;
+    change.srcQueueFamilyIndex = is_ours ? range.between : lane.queue().family;
+    change.dstQueueFamilyIndex = is_ours ? lane.queue().family : range.between;
+    change.buffer = range.buffer;
+    change.offset = static_cast<VkDeviceSize>(range.offset);
+    change.size = static_cast<VkDeviceSize>(bytes);
+    commands.call().CmdPipelineBarrier(
+        commands.handle(),
+        is_ours ? VK_PIPELINE_STAGE_TOP_OF_PIPE_BIT : VK_PIPELINE_STAGE_TRANSFER_BIT,
+        is_ours ? VK_PIPELINE_STAGE_TRANSFER_BIT : VK_PIPELINE_STAGE_BOTTOM_OF_PIPE_BIT, 0, 0,
+        nullptr, 1, &change, 0, nullptr);
+  };
+  change_owner(from, true);
   VkBufferCopy region = {};
-  region.srcOffset = static_cast<VkDeviceSize>(from_offset);
-  region.dstOffset = static_cast<VkDeviceSize>(to_offset);
+  region.srcOffset = static_cast<VkDeviceSize>(from.offset);
+  region.dstOffset = static_cast<VkDeviceSize>(to.offset);
   region.size = static_cast<VkDeviceSize>(bytes);
-  slot.commands->call().CmdCopyBuffer(slot.commands->handle(), from, to, 1, &region);
-  HEKLA_RETURN_IF_ERROR(slot.commands->end());
-  const VkCommandBuffer commands[] = {slot.commands->handle()};
+  commands.call().CmdCopyBuffer(commands.handle(), from.buffer, to.buffer, 1, &region);
+  change_owner(to, false);
+  HEKLA_RETURN_IF_ERROR(commands.end());
+  const VkCommandBuffer submitted[] = {commands.handle()};
   // What the other lane wrote has passed; the wait makes it visible here.
   const TimelinePoint waits[] = {{&other, other.passed()}};
-  return lane.submit(commands, waits);
+  return lane.submit(submitted, waits);
 }
 
 Status Transfers::run_upload(const std::byte* source, const AllocationRef& target, int64_t offset,
@@ -141,10 +183,10 @@ Status Transfers::run_upload(const std::byte* source, const AllocationRef& targe
       const int64_t part = std::min(options_.chunk_bytes, bytes - at);
       HEKLA_ASSIGN_OR_RETURN(Slot * slot, take_slot(up_slots_, MemoryRole::kUpload));
       copy_bytes(slot->staging->host(), source + at, part);
-      HEKLA_ASSIGN_OR_RETURN(
-          slot->epoch,
-          submit_copy(*slot, transfer_, compute_, slot->staging->buffer(), slot->staging->offset(),
-                      target->buffer(), target->offset() + offset + at, part));
+      HEKLA_ASSIGN_OR_RETURN(slot->epoch,
+                             submit_copy(*slot->commands, transfer_, compute_,
+                                         {slot->staging->buffer(), slot->staging->offset()},
+                                         {target->buffer(), target->offset() + offset + at}, part));
       last = slot->epoch;
     }
     return ok_status();
@@ -183,10 +225,10 @@ Status Transfers::run_download(const AllocationRef& source, int64_t offset, std:
       const int64_t part = std::min(options_.chunk_bytes, bytes - at);
       if (pending.size() == down_slots_.size()) HEKLA_RETURN_IF_ERROR(take_first());
       Slot& slot = down_slots_[next_slot++ % down_slots_.size()];
-      HEKLA_ASSIGN_OR_RETURN(
-          slot.epoch,
-          submit_copy(slot, transfer_, compute_, source->buffer(), source->offset() + offset + at,
-                      slot.staging->buffer(), slot.staging->offset(), part));
+      HEKLA_ASSIGN_OR_RETURN(slot.epoch,
+                             submit_copy(*slot.commands, transfer_, compute_,
+                                         {source->buffer(), source->offset() + offset + at},
+                                         {slot.staging->buffer(), slot.staging->offset()}, part));
       pending.push_back({&slot, at, part});
     }
     while (!pending.empty()) HEKLA_RETURN_IF_ERROR(take_first());
@@ -200,13 +242,24 @@ Status Transfers::run_download(const AllocationRef& source, int64_t offset, std:
 Status Transfers::run_copy(const AllocationRef& source, const AllocationRef& target,
                            int64_t bytes) {
   // Copy engines are slow within the device, so this runs on the compute queue.
-  Slot slot;
-  HEKLA_ASSIGN_OR_RETURN(slot.commands,
+  HEKLA_ASSIGN_OR_RETURN(const std::unique_ptr<CommandBuffer> commands,
                          CommandBuffer::create(compute_.device_ref(), compute_.queue().family));
-  HEKLA_ASSIGN_OR_RETURN(const uint64_t epoch,
-                         submit_copy(slot, compute_, transfer_, source->buffer(), source->offset(),
-                                     target->buffer(), target->offset(), bytes));
+  HEKLA_ASSIGN_OR_RETURN(
+      const uint64_t epoch,
+      submit_copy(*commands, compute_, transfer_, {source->buffer(), source->offset()},
+                  {target->buffer(), target->offset()}, bytes));
   return compute_.wait(epoch);
+}
+
+Status Transfers::run_half(std::unique_ptr<CommandBuffer>& commands, const Range& from,
+                           const Range& to, int64_t bytes) {
+  if (commands == nullptr) {
+    HEKLA_ASSIGN_OR_RETURN(commands,
+                           CommandBuffer::create(transfer_.device_ref(), transfer_.queue().family));
+  }
+  HEKLA_ASSIGN_OR_RETURN(const uint64_t epoch,
+                         submit_copy(*commands, transfer_, compute_, from, to, bytes));
+  return transfer_.wait(epoch);
 }
 
 }  // namespace hekla::vulkan
