@@ -3,13 +3,12 @@
 // others end with its error, nothing hangs, and no memory, thread or file stays behind.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <chrono>
-#include <filesystem>
 #include <thread>
 
 #include "tests/gang/gang_fixture.h"
+#include "tests/gang/holdings.h"
 
 namespace hekla::runtime {
 namespace {
@@ -20,7 +19,6 @@ constexpr int kRounds = 10;
 constexpr int kRounds = 100;
 #endif
 constexpr int64_t kLimit = int64_t{16} << 20;
-constexpr std::chrono::seconds kPatience(60);
 
 // a f32[n] -> the sum over all devices, from that on one for each device: 2 MiB of results and of
 // what comes in between.
@@ -38,51 +36,6 @@ constexpr std::string_view kSums = R"(module @sums {
     return %s, %t : tensor<262144xf32>, tensor<262144xf32>
   }
 })";
-
-// What a process holds of its system.
-struct Holdings {
-  int64_t threads = 0, files = 0, shared = 0;
-  bool is_within(const Holdings& other) const {
-    return threads <= other.threads && files <= other.files && shared <= other.shared;
-  }
-};
-
-int64_t entries_of(const char* folder) {
-  std::error_code error;
-  int64_t count = 0;
-  for (auto at = std::filesystem::directory_iterator(folder, error);
-       !error && at != std::filesystem::directory_iterator(); at.increment(error)) {
-    ++count;
-  }
-  return count;
-}
-
-// Of /dev/shm those that this project's names stand on: others' come and go.
-int64_t own_shared_memory() {
-  std::error_code error;
-  int64_t count = 0;
-  for (auto at = std::filesystem::directory_iterator("/dev/shm", error);
-       !error && at != std::filesystem::directory_iterator(); at.increment(error)) {
-    count += at->path().filename().string().find(fmt::format("{}", getpid())) != std::string::npos;
-  }
-  return count;
-}
-
-Holdings holdings() {
-  return {entries_of("/proc/self/task"), entries_of("/proc/self/fd"), own_shared_memory()};
-}
-
-// Threads that end are gone a moment later.
-void expect_within(const Holdings& before) {
-  const Deadline deadline = Deadline::in(kPatience);
-  while (!holdings().is_within(before) && !deadline.expired()) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  }
-  const Holdings now = holdings();
-  EXPECT_LE(now.threads, before.threads);
-  EXPECT_LE(now.files, before.files);
-  EXPECT_LE(now.shared, before.shared);
-}
 
 class GangFaultsTest : public GangFixture {
  protected:
