@@ -2,9 +2,11 @@
 #include "backends/compiler/kernel/interpreter.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstring>
 #include <map>
+#include <memory>
 #include <optional>
 
 #include "backends/compiler/kernel/evaluate.h"
@@ -13,11 +15,38 @@
 namespace hekla::kernel {
 namespace {
 
+// An instruction with what a step of it looks up, in one place.
+struct Step {
+  Op op;
+  ScalarType type;
+  ScalarType from;  // as evaluate takes it
+  Access access;    // of loads and stores
+  std::array<Value, 3> arguments;
+  const Instruction* whole;
+};
+
+std::vector<Step> decode(const Function& f) {
+  std::vector<Step> steps(f.size());
+  for (size_t i = 0; i < f.size(); ++i) {
+    const Instruction& inst = f[static_cast<Value>(i)];
+    Step& step = steps[i];
+    step = {inst.op, inst.type, inst.type, {}, {-1, -1, -1}, &inst};
+    std::copy_n(inst.arguments.begin(), std::min(inst.arguments.size(), step.arguments.size()),
+                step.arguments.begin());
+    if (inst.op == Op::kLoad || inst.op == Op::kStore) step.access = unpack_access(inst.immediate);
+    const size_t typed = inst.op == Op::kSelect ? 1 : 0;
+    if (typed < inst.arguments.size()) step.from = f.type(inst.arguments[typed]);
+  }
+  return steps;
+}
+
+// Steps say whether they went well; error() has what did not.
 class Interpreter {
  public:
   Interpreter(const Kernel& kernel, std::span<const std::span<std::byte>> operands,
               const Observer* observer = nullptr, Fma fma = Fma::kFused)
       : f_(kernel.body),
+        steps_(std::make_shared<const std::vector<Step>>(decode(f_))),
         operands_(operands),
         observer_(observer),
         fma_(fma),
@@ -30,37 +59,43 @@ class Interpreter {
 
   Status run_point(std::span<const int64_t> index) {
     begin_point(index);
-    return run(0);
+    return run(0) ? Status() : error_;
   }
 
  private:
+  const Step& step_of(Value v) const { return (*steps_)[static_cast<size_t>(v)]; }
   uint64_t& at(Value v) { return values_[static_cast<size_t>(v)]; }
   void set(Value v, uint64_t bits) {
-    at(v) = f_.type(v) == ScalarType::kI32 ? bits & 0xffffffff : bits;
+    at(v) = step_of(v).type == ScalarType::kI32 ? bits & 0xffffffff : bits;
   }
   void show(Value v) {
     if (observer_ != nullptr) (*observer_)(point_, iterations_, v, at(v));
   }
   int64_t index(Value v) {
-    return f_.type(v) == ScalarType::kI32 ? static_cast<int32_t>(at(v))
-                                          : static_cast<int64_t>(at(v));
+    return step_of(v).type == ScalarType::kI32 ? static_cast<int32_t>(at(v))
+                                               : static_cast<int64_t>(at(v));
   }
 
-  Result<std::byte*> address(Value v, const Access& access, int64_t element) {
+  // Null, with an error, outside of the operand.
+  std::byte* address(Value v, const Access& access, int64_t element) {
     const std::span<std::byte> bytes = operands_[static_cast<size_t>(access.operand)];
-    if (element < 0 || element >= static_cast<int64_t>(bytes.size()) / access.bytes) {
-      return out_of_range("scalar IR: %{} {}: element {} of operand {}, which has {} bytes", v,
-                          op_name(f_[v].op), element, access.operand, bytes.size());
+    if (element >= 0 && element < static_cast<int64_t>(bytes.size()) / access.bytes) {
+      return bytes.data() + element * access.bytes;
     }
-    return bytes.data() + element * access.bytes;
+    error_ = out_of_range("scalar IR: %{} {}: element {} of operand {}, which has {} bytes", v,
+                          op_name(f_[v].op), element, access.operand, bytes.size());
+    return nullptr;
   }
 
-  Status run(int32_t region) {
-    for (Value v : f_.region(region).instructions) HEKLA_RETURN_IF_ERROR(step(v));
-    return Status();
+  bool run(int32_t region) {
+    for (const Value v : f_.region(region).instructions) {
+      if (!step(v)) return false;
+    }
+    return true;
   }
 
  public:
+  const Status& error() const { return error_; }
   // Parts of a run of the body, for points that exchange values.
   void begin_point(std::span<const int64_t> index) {
     point_ = index;
@@ -74,45 +109,44 @@ class Interpreter {
     at(v) = bits;
     show(v);
   }
-  Status step(Value v) {
-    const Instruction& inst = f_[v];
-    switch (inst.op) {
+  bool step(Value v) {
+    const Step& s = step_of(v);
+    const auto& a = s.arguments;
+    switch (s.op) {
       case Op::kLoad: {
-        const Access access = unpack_access(inst.immediate);
-        HEKLA_ASSIGN_OR_RETURN(std::byte * from, address(v, access, index(inst.arguments[0])));
+        const std::byte* from = address(v, s.access, index(a[0]));
+        if (from == nullptr) return false;
         uint64_t bits = 0;
-        std::memcpy(&bits, from, access.bytes);
-        if (access.is_signed && access.bytes == 1) bits = extend<int8_t>(bits);
-        if (access.is_signed && access.bytes == 2) bits = extend<int16_t>(bits);
+        copy(reinterpret_cast<std::byte*>(&bits), from, s.access.bytes);
+        if (s.access.is_signed && s.access.bytes == 1) bits = extend<int8_t>(bits);
+        if (s.access.is_signed && s.access.bytes == 2) bits = extend<int16_t>(bits);
         at(v) = bits;
         break;
       }
       case Op::kStore: {
-        const Access access = unpack_access(inst.immediate);
-        HEKLA_ASSIGN_OR_RETURN(std::byte * to, address(v, access, index(inst.arguments[0])));
-        std::memcpy(to, &at(inst.arguments[1]), access.bytes);
-        break;
+        std::byte* to = address(v, s.access, index(a[0]));
+        if (to == nullptr) return false;
+        copy(to, reinterpret_cast<const std::byte*>(&at(a[1])), s.access.bytes);
+        return true;
       }
       case Op::kFor:
-        HEKLA_RETURN_IF_ERROR(run_loop(v, inst));
-        break;
+        return run_loop(*s.whole);
       case Op::kForResult:
-        at(v) = results_[static_cast<size_t>(f_[inst.arguments[0]].immediate)][inst.immediate];
+        at(v) = results_[static_cast<size_t>(f_[a[0]].immediate)][s.whole->immediate];
         break;
-      default: {
-        const auto& a = inst.arguments;
-        const ScalarType from = f_.type(inst.op == Op::kSelect ? a[1] : a[0]);
-        if (inst.op == Op::kFma && fma_ == Fma::kSplit) {
-          const uint64_t product = evaluate(Op::kMul, inst.type, from, at(a[0]), at(a[1]), 0);
-          at(v) = evaluate(Op::kAdd, inst.type, from, product, at(a[2]), 0);
+      case Op::kFma:
+        if (fma_ == Fma::kSplit) {
+          const uint64_t product = evaluate(Op::kMul, s.type, s.from, at(a[0]), at(a[1]), 0);
+          at(v) = evaluate(Op::kAdd, s.type, s.from, product, at(a[2]), 0);
           break;
         }
-        at(v) = evaluate(inst.op, inst.type, from, at(a[0]), a.size() > 1 ? at(a[1]) : 0,
-                         a.size() > 2 ? at(a[2]) : 0);
-      }
+        [[fallthrough]];
+      default:
+        at(v) = evaluate(s.op, s.type, s.from, at(a[0]), a[1] < 0 ? 0 : at(a[1]),
+                         a[2] < 0 ? 0 : at(a[2]));
     }
-    if (inst.op != Op::kStore && inst.op != Op::kFor) show(v);
-    return Status();
+    show(v);
+    return true;
   }
   // Iterations of a loop whose body this point does not run by itself.
   void begin_iteration(Value loop, int64_t iteration) {
@@ -156,7 +190,24 @@ class Interpreter {
     return static_cast<uint32_t>(static_cast<int32_t>(static_cast<Narrow>(bits)));
   }
 
-  Status run_loop(Value, const Instruction& inst) {
+  // Of the size of an element, which the compiler knows then.
+  static void copy(std::byte* to, const std::byte* from, int64_t bytes) {
+    switch (bytes) {
+      case 1:
+        *to = *from;
+        break;
+      case 2:
+        std::memcpy(to, from, 2);
+        break;
+      case 4:
+        std::memcpy(to, from, 4);
+        break;
+      default:
+        std::memcpy(to, from, 8);
+    }
+  }
+
+  bool run_loop(const Instruction& inst) {
     const RegionBody& region = f_.region(static_cast<int32_t>(inst.immediate));
     std::vector<uint64_t> carried;
     for (size_t i = 1; i < inst.arguments.size(); ++i) carried.push_back(at(inst.arguments[i]));
@@ -168,16 +219,17 @@ class Interpreter {
         iterations_.push_back(i);
         for (const Value parameter : region.parameters) show(parameter);
       }
-      HEKLA_RETURN_IF_ERROR(run(static_cast<int32_t>(inst.immediate)));
+      if (!run(static_cast<int32_t>(inst.immediate))) return false;
       if (observer_ != nullptr) iterations_.pop_back();
       for (size_t k = 0; k < carried.size(); ++k) carried[k] = at(region.yields[k]);
     }
     if (results_.size() < f_.region_count()) results_.resize(f_.region_count());
     results_[inst.immediate] = std::move(carried);
-    return Status();
+    return true;
   }
 
   const Function& f_;
+  std::shared_ptr<const std::vector<Step>> steps_;  // by value; of all points of a team
   std::span<const std::span<std::byte>> operands_;
   const Observer* observer_;
   const Fma fma_;
@@ -185,11 +237,8 @@ class Interpreter {
   std::vector<int64_t> iterations_;  // of the loops that run; kept for the observer alone
   std::vector<uint64_t> values_;
   std::vector<std::vector<uint64_t>> results_;  // of each loop, by region
+  Status error_;
 };
-
-}  // namespace
-
-namespace {
 
 // The points of a team, instruction by instruction.
 class Team {
@@ -230,7 +279,9 @@ class Team {
       } else if (is_team_op(inst.op)) {
         for (Interpreter& point : points_) HEKLA_RETURN_IF_ERROR(access(v, point));
       } else {
-        for (Interpreter& point : points_) HEKLA_RETURN_IF_ERROR(point.step(v));
+        for (Interpreter& point : points_) {
+          if (!point.step(v)) return point.error();
+        }
       }
     }
     return Status();
