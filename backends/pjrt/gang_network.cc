@@ -115,7 +115,7 @@ struct GangNetwork::Inbox {
   std::map<int, Launched> launched;  // by process
   std::map<int, bool> has_finished;  // by process
   Status aborted;                    // by another process
-  bool is_told = false;              // the gang's error came from another process, which told all
+  int told_by = -1;                  // the process that the gang's error came from first
 
   // Of the mutex: where another process launches another program.
   Status compare(int own) const {
@@ -182,9 +182,10 @@ class GangNetwork::Link final : public GangLink {
     network_->transport_->send(process, {write_note(note), std::move(blocks)}, sent);
   }
 
-  void tell_all(const Note& note) {
+  // `but`: who knows it already, if anybody.
+  void tell_all(const Note& note, int but = -1) {
     for (const int process : program_->processes) {
-      if (process != own_process()) send_note(process, note);
+      if (process != own_process() && process != but) send_note(process, note);
     }
   }
 
@@ -317,18 +318,21 @@ void GangNetwork::begin(const GangRef& gang, const GangProgramRef& program) {
   }
   const auto link = std::make_shared<Link>(shared_from_this(), inbox, program, number);
   gang->set_link(link);
-  // Those who hear of the end from another process need not be told again.
+  // What another process said is told on: this one may leave now, and who has not heard of the
+  // error yet would take that for it.
   gang->on_abort([weak = std::weak_ptr(link), inbox](const Status& status) {
     const auto self = weak.lock();
+    if (self == nullptr) return;
+    int told_by = -1;
     {
       const std::lock_guard lock(inbox->mutex);
-      if (self == nullptr || inbox->is_told) return;
+      told_by = inbox->told_by;
     }
     Note note;
     note.kind = NoteKind::kAbort;
     note.code = static_cast<int64_t>(status.code());
     note.text = status.message().substr(0, Message::kMaxHeadBytes / 2);
-    self->tell_all(note);
+    self->tell_all(note, told_by);
   });
   Note note;
   note.kind = NoteKind::kLaunch;
@@ -343,7 +347,6 @@ void GangNetwork::begin(const GangRef& gang, const GangProgramRef& program) {
     inbox->gang = gang;
     inbox->program = program;
     status = inbox->aborted;
-    inbox->is_told = !status.ok();
     if (status.ok()) status = inbox->compare(own);
   }
   for (const int process : program->processes) {
@@ -401,8 +404,10 @@ void GangNetwork::received(int from, Message message) {
         break;
       case NoteKind::kAbort:
         status = status_of_note(*note);
-        if (inbox->aborted.ok()) inbox->aborted = status;
-        inbox->is_told = true;
+        if (inbox->aborted.ok()) {
+          inbox->aborted = status;
+          inbox->told_by = from;
+        }
         break;
     }
     if (!status.ok()) to_abort = inbox->gang.lock();

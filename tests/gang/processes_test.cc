@@ -128,7 +128,7 @@ class GangProcessesTest
     }
   };
 
-  Status open(Process& process, int rank, const std::string& store, std::string_view program) {
+  Status open(Process& process, int rank, const std::string& store) {
     HEKLA_ASSIGN_OR_RETURN(
         const auto loaded,
         Plugin::load("tested", HEKLA_BINARY_DIR "/lib/hekla/" + plugin_ + ".so"));
@@ -146,10 +146,14 @@ class GangProcessesTest
                         {"process_silence_seconds", silence}},
                        std::make_shared<rendezvous::StoreKeyValues>(meeting, "gang/")));
     process.client.emplace(std::move(client));
+    return compile(process, "turns");
+  }
+
+  static Status compile(Process& process, std::string_view name) {
     CompileOptions options;
     options.num_partitions = int64_t{kProcesses} * kDevicesEach;
     options.use_spmd_partitioning = false;
-    HEKLA_ASSIGN_OR_RETURN(Executable executable, process.client->compile(program, options));
+    HEKLA_ASSIGN_OR_RETURN(Executable executable, process.client->compile(turns(name), options));
     process.executable.emplace(std::move(executable));
     return ok_status();
   }
@@ -157,7 +161,7 @@ class GangProcessesTest
   // A launch that goes well, with a client of its own.
   Status run_well(int rank, const std::string& store) {
     Process process;
-    HEKLA_RETURN_IF_ERROR(open(process, rank, store, turns("turns")));
+    HEKLA_RETURN_IF_ERROR(open(process, rank, store));
     HEKLA_RETURN_IF_ERROR(process.launch(3, 99));
     HEKLA_RETURN_IF_ERROR(process.launched.await(Deadline::in(kPatience)));
     // What comes to stay comes now.
@@ -182,12 +186,16 @@ class GangProcessesTest
     const Holdings before = holdings();
     {
       const bool strikes = rank == 1;
-      const bool is_other = strikes && fault_ == Fault::kOtherProgram;
       Process process;
-      HEKLA_RETURN_IF_ERROR(
-          open(process, rank, folder + "/second", turns(is_other ? "other" : "turns")));
+      HEKLA_RETURN_IF_ERROR(open(process, rank, folder + "/second"));
+      // So that all have met.
+      HEKLA_RETURN_IF_ERROR(process.launch(3, 99));
+      HEKLA_RETURN_IF_ERROR(process.launched.await(Deadline::in(kPatience)));
+      if (strikes && fault_ == Fault::kOtherProgram) {
+        HEKLA_RETURN_IF_ERROR(compile(process, "other"));
+        board.begin_ns = steady_clock::now().time_since_epoch().count();
+      }
       const uint32_t who = fault_ == Fault::kFails ? kDevicesEach : 99;
-      if (is_other) board.begin_ns = steady_clock::now().time_since_epoch().count();
       HEKLA_RETURN_IF_ERROR(process.launch(1'000'000'000, who));
       if (strikes && fault_ <= Fault::kStopped) {
         std::this_thread::sleep_for(std::chrono::milliseconds(20));
