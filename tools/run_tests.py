@@ -59,7 +59,7 @@ KEPT_PROGRAMS = ROOT / "tests" / "random" / "regressions"
 # What runs in a root of Debian sid.
 SID_PROGRAMS = ["build/bin/hekla", "build/lib/hekla/pjrt_vulkan.so",
                 "build/tests/vulkan_codegen_device_test", "build/tests/kernel_math_vulkan_test",
-                "build/tests/random_programs"]
+                "build/tests/vulkan_transfer_test", "build/tests/random_programs"]
 
 
 class Counter:
@@ -332,10 +332,10 @@ def stage_swiftshader(log, counter, quick):
     env = drivers.swiftshader()
     # What is generated today is compiled today.
     shutil.rmtree(env["HEKLA_CACHE_DIR"], ignore_errors=True)
-    report = LOGS / "swiftshader-kernels.xml"
     status = count_programs(RUN_PROGRAMS, log, counter, env)
-    status |= gtest(["build/tests/vulkan_codegen_device_test", f"--gtest_output=xml:{report}"],
-                    report, log, counter, env)
+    for test in ("vulkan_codegen_device_test", "vulkan_transfer_test"):
+        report = LOGS / f"swiftshader-{test}.xml"
+        status |= gtest([f"build/tests/{test}", f"--gtest_output=xml:{report}"], report, log, counter, env)
     status |= random_programs(log, counter, 30, env)
     python = ROOT / ".venv" / f"jax-{NEWEST}" / "bin" / "python"
     status |= pytest(python, LOGS / "pytest-swiftshader.xml",
@@ -353,7 +353,8 @@ def stage_mesa26(log, counter, quick):
                           [ROOT / "tests" / "programs", KEPT_PROGRAMS])
     env = drivers.mesa26()
     status = count_programs(drivers.in_sid(RUN_PROGRAMS, env), log, counter, {})
-    for test in ("vulkan_codegen_device_test", "kernel_math_vulkan_test"):
+    # Among transfers, how two devices share memory: drivers differ in it.
+    for test in ("vulkan_codegen_device_test", "kernel_math_vulkan_test", "vulkan_transfer_test"):
         report = drivers.SID / "tmp" / f"{test}.xml"
         status |= gtest(drivers.in_sid([f"build/tests/{test}", f"--gtest_output=xml:/tmp/{test}.xml"],
                                        env), report, log, counter, {})

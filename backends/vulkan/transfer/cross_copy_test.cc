@@ -276,5 +276,33 @@ TEST(CrossCopyTrial, APatternThatDoesNotArriveTurnsToTheNextWay) {
   EXPECT_TRUE(testing::no_validation_messages());
 }
 
+// Software drivers name dma-bufs and export none for buffers.
+TEST(CrossCopyTrial, ADriverThatRefusesDmaBufsTurnsToTheNextWay) {
+  DeviceOptions options;
+  options.use_host_visible_memory = false;
+  options.masked_features = {"opaque_fd_memory"};
+  HEKLA_VULKAN_TEST_DEVICE(source, options);
+  HEKLA_VULKAN_TEST_DEVICE(target, options);
+  if (cross_ways(*source, *target).front() != CrossWay::kDeviceMemory) {
+    GTEST_SKIP() << "no VK_EXT_external_memory_dma_buf";
+  }
+  Side from, to;
+  from.open(source);
+  to.open(target);
+  constexpr int64_t kBytes = 10'000;
+  const std::vector<std::byte> data = random_bytes(kBytes, 9);
+  AllocationRef sent = *from.memory->allocate(kBytes), got = *to.memory->allocate(kBytes);
+  ASSERT_TRUE(wait_for([&](auto done) {
+                from.transfers->upload(data.data(), sent, 0, kBytes, done);
+              }).ok());
+  const auto link = link_of(from, to, 5000);
+  ASSERT_TRUE(wait_for([&](auto done) { link->copy(sent, got, kBytes, done); }).ok());
+  std::vector<std::byte> back(data.size());
+  ASSERT_TRUE(
+      wait_for([&](auto done) { to.transfers->download(got, 0, back.data(), kBytes, done); }).ok());
+  EXPECT_EQ(back, data);
+  EXPECT_TRUE(testing::no_validation_messages());
+}
+
 }  // namespace
 }  // namespace hekla::vulkan
