@@ -8,6 +8,7 @@
 
 #include <chrono>
 #include <filesystem>
+#include <string>
 #include <thread>
 
 #include "runtime/base/async/deadline.h"
@@ -32,6 +33,19 @@ inline int64_t entries_of(const char* folder) {
     ++count;
   }
   return count;
+}
+
+// What the open files are: "/dev/null, socket:[4711]".
+inline std::string files_held() {
+  std::error_code error;
+  std::string names;
+  for (auto at = std::filesystem::directory_iterator("/proc/self/fd", error);
+       !error && at != std::filesystem::directory_iterator(); at.increment(error)) {
+    const std::filesystem::path file = std::filesystem::read_symlink(at->path(), error);
+    names += (names.empty() ? "" : ", ") + (error ? "gone" : file.string());
+    error.clear();
+  }
+  return names;
 }
 
 // Of /dev/shm those that this project's names stand on: others' come and go.

@@ -29,6 +29,11 @@ namespace {
 using std::chrono::steady_clock;
 
 constexpr int kProcesses = 3, kDevicesEach = 2;
+#if defined(__has_feature)
+constexpr bool kHasThreadSanitizer = __has_feature(thread_sanitizer);
+#else
+constexpr bool kHasThreadSanitizer = false;
+#endif
 // How soon the others must know: of a stop after the silence that is allowed.
 constexpr double kSilenceMs = 1000, kSoonMs = 10'000;
 
@@ -184,6 +189,7 @@ class GangProcessesTest
   Status take_part(Board& board, int rank, const std::string& folder) {
     HEKLA_RETURN_IF_ERROR(run_well(rank, folder + "/first"));
     const Holdings before = holdings();
+    const std::string files_before = files_held();
     {
       const bool strikes = rank == 1;
       Process process;
@@ -216,10 +222,12 @@ class GangProcessesTest
       }
       if (board.ms[rank] > kSoonMs) return internal_error("after {} ms", board.ms[rank]);
     }
+    // It starts a program that looks up names, with two pipes, when it has to.
+    if (kHasThreadSanitizer) return ok_status();
     const Holdings now = settled_within(before);
     if (now.is_within(before)) return ok_status();
-    return internal_error("{} threads and {} files where {} and {} were", now.threads, now.files,
-                          before.threads, before.files);
+    return internal_error("{} threads and files {} where {} and {} were", now.threads, files_held(),
+                          before.threads, files_before);
   }
 };
 
