@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 
 #include <algorithm>
 #include <array>
@@ -240,6 +241,7 @@ TEST_P(GangProcessesTest, WhoGoesWrongIsNamedAndNothingStays) {
   std::array<pid_t, kProcesses> children = {};
   for (int rank = 0; rank < kProcesses; ++rank) {
     children[static_cast<size_t>(rank)] = start_child([&] {
+      ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // one that is stopped would stay for ever
       const Status status = take_part(board, rank, folder.path());
       if (status.ok()) return 0;
       std::strncpy(board.said[rank], status.to_string().c_str(), sizeof board.said[rank] - 1);
