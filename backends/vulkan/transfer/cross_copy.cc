@@ -2,7 +2,6 @@
 #include "backends/vulkan/transfer/cross_copy.h"
 
 #include <algorithm>
-#include <cstring>
 #include <new>
 #include <utility>
 
