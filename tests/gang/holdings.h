@@ -15,12 +15,6 @@
 
 namespace hekla::runtime {
 
-#if defined(__has_feature)
-inline constexpr bool kHasThreadSanitizer = __has_feature(thread_sanitizer);
-#else
-inline constexpr bool kHasThreadSanitizer = false;
-#endif
-
 // Longer than anything in these tests takes that comes to an end.
 inline constexpr std::chrono::seconds kPatience(60);
 

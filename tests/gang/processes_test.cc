@@ -20,6 +20,7 @@
 
 #include "runtime/base/io/temporary_folder.h"
 #include "runtime/base/testing/child.h"
+#include "runtime/base/testing/sanitizers.h"
 #include "runtime/client/client.h"
 #include "runtime/rendezvous/store_key_values.h"
 #include "tests/gang/holdings.h"
@@ -30,8 +31,8 @@ namespace {
 using std::chrono::steady_clock;
 
 constexpr int kProcesses = 3, kDevicesEach = 2;
-// How soon the others must know: of a stop after the silence that is allowed.
-constexpr double kSilenceMs = 1000, kSoonMs = 10'000;
+constexpr int64_t kSilenceSeconds = 1;  // that is allowed where one is stopped
+constexpr double kSoonMs = 10'000;      // in which the others must know
 
 enum class Fault : uint8_t { kKilled, kEnded, kStopped, kFails, kOtherProgram };
 constexpr std::array kFaults = {Fault::kKilled, Fault::kEnded, Fault::kStopped, Fault::kFails,
@@ -135,8 +136,7 @@ class GangProcessesTest
         Plugin::load("tested", HEKLA_BINARY_DIR "/lib/hekla/" + plugin_ + ".so"));
     HEKLA_ASSIGN_OR_RETURN(const std::shared_ptr<rendezvous::Store> meeting,
                            rendezvous::open_store("file:" + store));
-    const int64_t silence =
-        fault_ == Fault::kStopped ? static_cast<int64_t>(kSilenceMs) / 1000 : 60;
+    const int64_t silence = fault_ == Fault::kStopped ? kSilenceSeconds : 60;
     HEKLA_ASSIGN_OR_RETURN(
         Client client,
         Client::create(loaded,

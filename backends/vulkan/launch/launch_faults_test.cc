@@ -6,6 +6,7 @@
 
 #include "backends/vulkan/device/testing/fault_injection.h"
 #include "backends/vulkan/launch/testing/launch_fixture.h"
+#include "runtime/base/testing/sanitizers.h"
 
 namespace hekla::vulkan {
 namespace {
@@ -20,14 +21,6 @@ using testing::ramp;
 using testing::Words;
 
 class LaunchFaultsTest : public testing::LaunchFixture {};
-
-// llvmpipe (Mesa 22.3) frees the mutex of a fence that a thread of its own may still be in: a race
-// within the driver, which thousands of timestamps show.
-#if defined(__has_feature)
-constexpr bool kHasThreadSanitizer = __has_feature(thread_sanitizer);
-#else
-constexpr bool kHasThreadSanitizer = false;
-#endif
 
 // Out of memory and device lost at each call of the driver, from loading a program over an upload,
 // a launch with a loop of several submissions, a branch and a host step, to a download: an error,
@@ -59,6 +52,8 @@ TEST_P(LaunchFaultsTest, FaultsOfTheDriverAtEachCall) {
   };
   const auto run = [&]() -> Status {
     ProgramOptions options;
+    // llvmpipe (Mesa 22.3) frees the mutex of a fence that a thread of its own may still be in: a
+    // race within the driver, which thousands of timestamps show.
     options.profile = GetParam() && !kHasThreadSanitizer;
     HEKLA_ASSIGN_OR_RETURN(const auto loaded, DeviceProgram::load(device_, p.build(), options));
     const Words words = ramp(500);

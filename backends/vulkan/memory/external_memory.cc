@@ -2,7 +2,6 @@
 // DeviceMemory's blocks whose memory is the host's, or another device's too.
 #include <unistd.h>
 
-#include <algorithm>
 #include <bit>
 
 #include "backends/vulkan/memory/memory_block.h"
@@ -161,19 +160,16 @@ Result<AllocationRef> DeviceMemory::import_shared(const Allocation& exported, Sh
   Device& owner = *exported.owner_->device_;
   auto block = std::make_unique<MemoryBlock>(MemoryRole::kTensor, other.ranges.capacity_bytes(),
                                              device_->plan().allocation_alignment);
+  VkExternalMemoryBufferCreateInfo external = {
+      VK_STRUCTURE_TYPE_EXTERNAL_MEMORY_BUFFER_CREATE_INFO};
+  external.handleTypes = handle_type(handle);
+  HEKLA_RETURN_IF_ERROR(make_buffer(*block, block->ranges.capacity_bytes(), &external, true));
   int fd = -1;
   const auto fail = [&](Status status) {
     if (fd >= 0) close(fd);
     destroy_block(*block);
     return status;
   };
-  VkExternalMemoryBufferCreateInfo external = {
-      VK_STRUCTURE_TYPE_EXTERNAL_MEMORY_BUFFER_CREATE_INFO};
-  external.handleTypes = handle_type(handle);
-  if (const Status status = make_buffer(*block, block->ranges.capacity_bytes(), &external, true);
-      !status.ok()) {
-    return fail(status);
-  }
   VkMemoryGetFdInfoKHR get = {VK_STRUCTURE_TYPE_MEMORY_GET_FD_INFO_KHR};
   get.memory = other.memory;
   get.handleType = handle_type(handle);

@@ -101,19 +101,18 @@ void CrossLink::next(const PipeRef& pipe) {
         host_bytes_ -= pipe->bytes;
         pipe->bytes = 0;
         pipe->buffer.reset();
-        if (pipe->piece.at_target != nullptr && pipe->way == ways_.front()) {
+        if (pipe->piece.way != CrossWay::kStaged && pipe->piece.way == ways_.front()) {
           idle_.push_back(std::exchange(pipe->piece, {}));
         }
         return;
       }
       copy = waiting_.front();
       if (copy->bytes >= options_.shared_from_bytes && !pipe->is_short) way = ways_.front();
-      if (way != CrossWay::kStaged && pipe->way != way && !idle_.empty()) {
+      if (way != CrossWay::kStaged && pipe->piece.way != way && !idle_.empty()) {
         pipe->piece = std::move(idle_.back());
-        pipe->way = way;
         idle_.pop_back();
       }
-      if (way == CrossWay::kStaged || pipe->way == way) {
+      if (way == CrossWay::kStaged || pipe->piece.way == way) {
         at = copy->next;
         part = std::min(options_.piece_bytes, copy->bytes - at);
         copy->next += part;
@@ -162,23 +161,21 @@ void CrossLink::move_shared(const PipeRef& pipe, const CopyRef& copy, int64_t at
 }
 
 void CrossLink::make_piece(const PipeRef& pipe, CrossWay way) {
+  const auto refused = [self = shared_from_this(), pipe, way](const Status& reason) {
+    pipe->piece = {};
+    // Want of memory passes: later copies ask again.
+    pipe->is_short = reason.code() == StatusCode::kResourceExhausted;
+    if (!pipe->is_short) self->give_up(way, reason);
+  };
   Result<SharedPiece> made = make_shared_piece(*from_->memory(), *to_->memory(), way,
                                                std::max(options_.piece_bytes, kCrossTrialBytes));
   if (!made.ok()) {
-    // Want of memory passes: later copies ask again.
-    pipe->is_short = made.status().code() == StatusCode::kResourceExhausted;
-    if (!pipe->is_short) give_up(way, made.status());
+    refused(made.status());
     return next(pipe);
   }
   pipe->piece = *std::move(made);
-  try_piece(pipe, [self = shared_from_this(), pipe, way](const Status& status) {
-    if (status.ok()) {
-      pipe->way = way;
-    } else {
-      pipe->piece = {};
-      pipe->is_short = status.code() == StatusCode::kResourceExhausted;
-      if (!pipe->is_short) self->give_up(way, status);
-    }
+  try_piece(pipe, [self = shared_from_this(), pipe, refused](const Status& status) {
+    if (!status.ok()) refused(status);
     self->next(pipe);
   });
 }

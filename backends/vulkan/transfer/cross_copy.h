@@ -62,8 +62,7 @@ class CrossLink : public std::enable_shared_from_this<CrossLink> {
     std::unique_ptr<std::byte[]> buffer;
     int64_t bytes = 0;
     SharedPiece piece;
-    CrossWay way = CrossWay::kStaged;  // of `piece`, where there is one
-    bool is_short = false;             // there was no memory for one
+    bool is_short = false;  // there was no memory for one
   };
   using PipeRef = std::shared_ptr<Pipe>;
 

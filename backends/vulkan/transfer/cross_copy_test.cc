@@ -235,6 +235,18 @@ INSTANTIATE_TEST_SUITE_P(Access, CrossCopyTest,
                                            Case{}, Case{.way = CrossWay::kHostMemory},
                                            Case{.way = CrossWay::kDeviceMemory}));
 
+void expect_arrival(Side& from, Side& to, CrossLink& link, int64_t bytes) {
+  const std::vector<std::byte> data = random_bytes(bytes, 7);
+  AllocationRef sent = *from.memory->allocate(bytes), got = *to.memory->allocate(bytes);
+  ASSERT_TRUE(
+      wait_for([&](auto done) { from.transfers->upload(data.data(), sent, 0, bytes, done); }).ok());
+  ASSERT_TRUE(wait_for([&](auto done) { link.copy(sent, got, bytes, done); }).ok());
+  std::vector<std::byte> back(data.size());
+  ASSERT_TRUE(
+      wait_for([&](auto done) { to.transfers->download(got, 0, back.data(), bytes, done); }).ok());
+  EXPECT_EQ(back, data);
+}
+
 // A driver that takes the memory and loses what is written to it.
 TEST(CrossCopyTrial, APatternThatDoesNotArriveTurnsToTheNextWay) {
   DeviceOptions options;
@@ -258,21 +270,11 @@ TEST(CrossCopyTrial, APatternThatDoesNotArriveTurnsToTheNextWay) {
   from.open(source);
   from.transfers = std::make_unique<Transfers>(from.memory, *from.transfer, *from.compute);
   to.open(target);
-  constexpr int64_t kBytes = 50'000;
-  const std::vector<std::byte> data = random_bytes(kBytes, 7);
-  AllocationRef sent = *from.memory->allocate(kBytes), got = *to.memory->allocate(kBytes);
-  ASSERT_TRUE(wait_for([&](auto done) {
-                from.transfers->upload(data.data(), sent, 0, kBytes, done);
-              }).ok());
   const auto link = link_of(from, to, 5000);
   EXPECT_EQ(link->way(), ways.front());
-  ASSERT_TRUE(wait_for([&](auto done) { link->copy(sent, got, kBytes, done); }).ok());
+  expect_arrival(from, to, *link, 50'000);
   EXPECT_EQ(link->way(), CrossWay::kStaged);
   EXPECT_EQ(lost > 0, ways.size() > 1);
-  std::vector<std::byte> back(data.size());
-  ASSERT_TRUE(
-      wait_for([&](auto done) { to.transfers->download(got, 0, back.data(), kBytes, done); }).ok());
-  EXPECT_EQ(back, data);
   EXPECT_TRUE(testing::no_validation_messages());
 }
 
@@ -289,18 +291,7 @@ TEST(CrossCopyTrial, ADriverThatRefusesDmaBufsTurnsToTheNextWay) {
   Side from, to;
   from.open(source);
   to.open(target);
-  constexpr int64_t kBytes = 10'000;
-  const std::vector<std::byte> data = random_bytes(kBytes, 9);
-  AllocationRef sent = *from.memory->allocate(kBytes), got = *to.memory->allocate(kBytes);
-  ASSERT_TRUE(wait_for([&](auto done) {
-                from.transfers->upload(data.data(), sent, 0, kBytes, done);
-              }).ok());
-  const auto link = link_of(from, to, 5000);
-  ASSERT_TRUE(wait_for([&](auto done) { link->copy(sent, got, kBytes, done); }).ok());
-  std::vector<std::byte> back(data.size());
-  ASSERT_TRUE(
-      wait_for([&](auto done) { to.transfers->download(got, 0, back.data(), kBytes, done); }).ok());
-  EXPECT_EQ(back, data);
+  expect_arrival(from, to, *link_of(from, to, 5000), 10'000);
   EXPECT_TRUE(testing::no_validation_messages());
 }
 

@@ -46,7 +46,7 @@ std::vector<CrossWay> cross_ways(const Device& source, const Device& target) {
 Result<SharedPiece> make_shared_piece(DeviceMemory& source, DeviceMemory& target, CrossWay way,
                                       int64_t bytes) {
   const Device &from = *source.device(), &to = *target.device();
-  SharedPiece piece;
+  SharedPiece piece{.way = way};
   if (way == CrossWay::kDeviceMemory) {
     const std::optional<SharedHandle> handle = shared_handle(from, to);
     if (!handle) {

@@ -22,7 +22,8 @@ enum class CrossWay : uint8_t {
 std::string_view cross_way_name(CrossWay way);
 
 struct SharedPiece {
-  AllocationRef at_source;  // the memory as the source's device has it
+  CrossWay way = CrossWay::kStaged;  // by which it was made; kStaged: there is none
+  AllocationRef at_source;           // the memory as the source's device has it
   AllocationRef at_target;
   // The queue family that owns it between the two; VK_QUEUE_FAMILY_IGNORED: it is the host's.
   uint32_t between = VK_QUEUE_FAMILY_IGNORED;
