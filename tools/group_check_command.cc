@@ -167,11 +167,17 @@ int group_check(const GroupCheckArguments& arguments) {
   }
   if (transports.empty()) {
     transports = {"shm"};
-    const Status gloo = collectives::carrier_table().status();
-    if (gloo.ok()) transports.push_back("gloo");
-    if (!gloo.ok()) fmt::print(stderr, "gloo is not checked: {}\n", gloo.message());
+    using collectives::CarrierKind;
+    for (const auto& [name, kind] :
+         {std::pair("gloo", CarrierKind::kGloo), std::pair("ucx", CarrierKind::kUcx)}) {
+      const Status carrier = collectives::carrier_table(kind).status();
+      if (carrier.ok()) transports.emplace_back(name);
+      if (!carrier.ok() && kind == CarrierKind::kGloo)
+        fmt::print(stderr, "{} is not checked: {}\n", name, carrier.message());
+    }
+    constexpr std::string_view kOwn[] = {"auto", "auto_ucx", "shm", "gloo", "ucx"};
     for (const std::string& name : process_group::backend_names()) {
-      if (name != "auto" && name != "shm" && name != "gloo") transports.push_back(name);
+      if (std::ranges::find(kOwn, name) == std::end(kOwn)) transports.push_back(name);
     }
   }
   for (const std::string& name : transports) {

@@ -17,7 +17,7 @@ Result<std::shared_ptr<process_group::ProcessGroup>> join_group(
   process_group::Options options;
   options.engine = arguments.transports.empty() ? "auto" : arguments.transports[0];
   const auto backend = process_group::find_backend(options.engine);
-  if (backend.ok() && backend->name == "gloo") options.address = "lo";
+  if (backend.ok() && (backend->name == "gloo" || backend->name == "ucx")) options.address = "lo";
   options.timeout = std::chrono::milliseconds(static_cast<int64_t>(arguments.timeout * 1000));
   options.flat_bytes = arguments.flat_bytes;
   options.segment_bytes = arguments.segment_bytes;

@@ -81,11 +81,12 @@ OptionTable gang_network_option_table(GangNetworkOptions& options) {
                 "how long another process of the run may show no sign of life, because it is "
                 "stopped, before launches that need it end with DEADLINE_EXCEEDED, which names it; "
                 "that one has died is seen at once; 0: for ever");
-  table.text("process_transport", "HEKLA_PROCESS_TRANSPORT", options.transport,
-             {"auto", "shm", "gloo"}, "auto",
-             "what processes exchange through, the same for all of them: shm: shared memory, which "
-             "those of one machine have; gloo: the network, by Gloo; auto: shared memory where it "
-             "reaches, else the network");
+  table.text(
+      "process_transport", "HEKLA_PROCESS_TRANSPORT", options.transport,
+      {"auto", "auto_ucx", "shm", "gloo", "ucx"}, "auto",
+      "what processes exchange through, the same for all of them: shm: shared memory, which "
+      "those of one machine have; gloo, ucx: the network, by Gloo or by UCX; auto, auto_ucx: "
+      "shared memory where it reaches, else Gloo or UCX");
   table.text("process_address", "HEKLA_PROCESS_ADDRESS", options.address, {},
              "that of the route to the coordinator, else the default route's",
              "by which interface other machines reach this process: its name, an address or a name "

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a library that moves bytes between machines offers (libhekla_gloo.so), as a C table: pairs
-// of ends, one in each of two processes, and bytes from one to the other.
+// What a library that moves bytes between machines offers (libhekla_gloo.so, libhekla_ucx.so), as
+// a C table: pairs of ends, one in each of two processes, and bytes from one to the other.
 //
 // The library is a file of its own, opened by carrier_library.h when processes of several machines
 // first meet. Nothing but `hekla_carrier_table` is visible in it, and what it links to is loaded
@@ -23,7 +23,7 @@ struct Error {
 enum Waited : int32_t { kFailed = -1, kWoken = 0, kDone = 1 };
 
 inline constexpr int32_t kTableVersion = 1;
-inline constexpr size_t kMaxNameBytes = 256;
+inline constexpr size_t kMaxNameBytes = 4096;
 
 struct Table {
   int32_t version;

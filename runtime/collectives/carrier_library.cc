@@ -11,8 +11,16 @@
 namespace hekla::collectives {
 namespace {
 
-std::vector<std::string> carrier_candidates() {
-  if (const char* named = std::getenv("HEKLA_GLOO"); named != nullptr && *named != '\0') {
+struct CarrierNames {
+  const char *library, *variable, *engine, *package, *option;
+};
+constexpr CarrierNames kGlooNames = {"libhekla_gloo.so", "HEKLA_GLOO", "Gloo", "libgloo-dev",
+                                     "HEKLA_WITH_GLOO"};
+constexpr CarrierNames kUcxNames = {"libhekla_ucx.so", "HEKLA_UCX", "UCX", "libucx-dev",
+                                    "HEKLA_WITH_UCX"};
+
+std::vector<std::string> carrier_candidates(const CarrierNames& names) {
+  if (const char* named = std::getenv(names.variable); named != nullptr && *named != '\0') {
     return {named};
   }
   std::vector<std::string> paths;
@@ -25,17 +33,17 @@ std::vector<std::string> carrier_candidates() {
     if (error) here = std::filesystem::read_symlink("/proc/self/exe", error);
     const std::filesystem::path folder = here.parent_path();
     for (const char* place : {"", "../lib/hekla"}) {
-      paths.push_back((folder / place / "libhekla_gloo.so").lexically_normal().string());
+      paths.push_back((folder / place / names.library).lexically_normal().string());
     }
   }
   // Programs of others that are linked to an installed Hekla find it by their RUNPATH.
-  paths.emplace_back("libhekla_gloo.so");
+  paths.emplace_back(names.library);
   return paths;
 }
 
-Result<const carrier::Table*> open_carrier() {
+Result<const carrier::Table*> open_carrier(const CarrierNames& names) {
   std::string problem;
-  for (const std::string& path : carrier_candidates()) {
+  for (const std::string& path : carrier_candidates(names)) {
     if (!problem.empty()) problem += "; ";
     void* const library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (library == nullptr) {
@@ -50,17 +58,21 @@ Result<const carrier::Table*> open_carrier() {
     ::dlclose(library);
   }
   return failed_precondition(
-      "processes of several machines exchange through Gloo, and libhekla_gloo.so cannot be opened: "
-      "{}. It is built where Gloo is installed (Debian: libgloo-dev, cmake -DHEKLA_WITH_GLOO=ON); "
-      "HEKLA_GLOO names another file",
-      problem);
+      "processes of several machines exchange through {}, and {} cannot be opened: {}. It is built "
+      "where {} is installed (Debian: {}, cmake -D{}=ON); {} names another file",
+      names.engine, names.library, problem, names.engine, names.package, names.option,
+      names.variable);
 }
 
 }  // namespace
 
-Result<const carrier::Table*> carrier_table() {
-  static const auto* const opened = new Result<const carrier::Table*>(open_carrier());
-  return *opened;
+Result<const carrier::Table*> carrier_table(CarrierKind kind) {
+  if (kind == CarrierKind::kUcx) {
+    static const auto* const ucx = new Result<const carrier::Table*>(open_carrier(kUcxNames));
+    return *ucx;
+  }
+  static const auto* const gloo = new Result<const carrier::Table*>(open_carrier(kGlooNames));
+  return *gloo;
 }
 
 }  // namespace hekla::collectives

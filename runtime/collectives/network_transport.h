@@ -25,7 +25,7 @@
 namespace hekla::collectives {
 
 struct NetworkOptions {
-  const carrier::Table* carrier = nullptr;  // carrier_table()
+  const carrier::Table* carrier = nullptr;  // of carrier_table()
   std::string address;                      // numeric, of an interface
   std::chrono::nanoseconds beat = std::chrono::milliseconds(100);
   // Time in which this process does not run itself does not count; 0: for ever.

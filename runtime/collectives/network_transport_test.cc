@@ -25,11 +25,12 @@ namespace {
 
 using std::chrono::milliseconds;
 
-class NetworkTransports : public testing::Test {
+class NetworkTransports : public testing::TestWithParam<CarrierKind> {
  protected:
   void SetUp() override {
-    if (!carrier_table().ok()) GTEST_SKIP() << carrier_table().status().message();
-    options.carrier = *carrier_table();
+    const Result<const carrier::Table*> carrier = carrier_table(GetParam());
+    if (!carrier.ok()) GTEST_SKIP() << carrier.status().message();
+    options.carrier = *carrier;
     options.address = "127.0.0.1";
     options.beat = milliseconds(10);
     options.patience = milliseconds(400);
@@ -41,7 +42,21 @@ class NetworkTransports : public testing::Test {
   NetworkOptions options;
 };
 
-TEST_F(NetworkTransports, CardsAreChecked) {
+// What knows how Gloo writes on a connection.
+class GlooTransports : public NetworkTransports {};
+
+std::string carrier_name(const testing::TestParamInfo<CarrierKind>& info) {
+  return info.param == CarrierKind::kGloo ? "Gloo" : "Ucx";
+}
+INSTANTIATE_TEST_SUITE_P(Carriers, NetworkTransports, testing::Values(CarrierKind::kGloo),
+                         carrier_name);
+#ifdef HEKLA_WITH_UCX
+INSTANTIATE_TEST_SUITE_P(Ucx, NetworkTransports, testing::Values(CarrierKind::kUcx), carrier_name);
+#endif
+INSTANTIATE_TEST_SUITE_P(Carriers, GlooTransports, testing::Values(CarrierKind::kGloo),
+                         carrier_name);
+
+TEST_P(NetworkTransports, CardsAreChecked) {
   Ear ears[2];
   const auto first = make(0, ears[0]);
   const auto second = make(1, ears[1]);
@@ -62,7 +77,7 @@ TEST_F(NetworkTransports, CardsAreChecked) {
   EXPECT_TRUE(refuse([](NetworkCard&) {}) == StatusCode::kOk);
 }
 
-TEST_F(NetworkTransports, AddressesThatLeadNowhereLoseTheProcess) {
+TEST_P(NetworkTransports, AddressesThatLeadNowhereLoseTheProcess) {
   std::mt19937 random(1);
   for (int round = 0; round < 4; ++round) {
     Ear ears[2];
@@ -82,7 +97,7 @@ TEST_F(NetworkTransports, AddressesThatLeadNowhereLoseTheProcess) {
   }
 }
 
-TEST_F(NetworkTransports, WhoHasNotReadTheCardIsRefused) {
+TEST_P(NetworkTransports, WhoHasNotReadTheCardIsRefused) {
   Ear ears[2];
   const auto first = make(0, ears[0]);
   const auto second = make(1, ears[1]);
@@ -96,7 +111,7 @@ TEST_F(NetworkTransports, WhoHasNotReadTheCardIsRefused) {
   EXPECT_FALSE(ears[0].wait_for_loss(1).ok());
 }
 
-TEST_F(NetworkTransports, WhoDoesNotAnswerIsLost) {
+TEST_P(NetworkTransports, WhoDoesNotAnswerIsLost) {
   Ear ears[2];
   const auto first = make(0, ears[0]);
   const auto second = make(1, ears[1]);
@@ -114,7 +129,7 @@ std::string gloo_head(uint64_t bytes, uint64_t kind, uint64_t channel, uint64_t 
 }
 
 // Somebody who connects to the ports of both before they meet, says something, and stays or resets.
-TEST_F(NetworkTransports, AStrangerAtThePortDoesNoHarm) {
+TEST_P(GlooTransports, AStrangerAtThePortDoesNoHarm) {
   std::string noise(4096, '\0');
   std::mt19937 random(1);
   for (char& byte : noise) byte = static_cast<char>(random());
@@ -221,7 +236,7 @@ class NetworkFoe {
   std::vector<char> taken_ = std::vector<char>(kRoom);
 };
 
-TEST_F(NetworkTransports, NonsenseLosesWhoSendsIt) {
+TEST_P(NetworkTransports, NonsenseLosesWhoSendsIt) {
   const auto lost_for = [&](auto says) {
     Ear ear;
     NetworkFoe foe(options, make(0, ear));
@@ -238,7 +253,7 @@ TEST_F(NetworkTransports, NonsenseLosesWhoSendsIt) {
 }
 
 // While a block is under way other signs of life do not count.
-TEST_F(NetworkTransports, ABlockThatNeverComesLosesWhoAnnouncedIt) {
+TEST_P(NetworkTransports, ABlockThatNeverComesLosesWhoAnnouncedIt) {
   options.silence = milliseconds(200);
   Ear ear;
   NetworkFoe foe(options, make(0, ear));
@@ -256,7 +271,7 @@ TEST_F(NetworkTransports, ABlockThatNeverComesLosesWhoAnnouncedIt) {
 }
 
 // Large blocks alone, and only those that somebody has a place for.
-TEST_F(NetworkTransports, BlocksComeStraightIntoTheirPlaces) {
+TEST_P(NetworkTransports, BlocksComeStraightIntoTheirPlaces) {
   Ear ears[2];
   constexpr int64_t kBytes = 3 << 20;
   HostArray memory(DType::kUI8, {kBytes});
@@ -294,7 +309,7 @@ TEST_F(NetworkTransports, BlocksComeStraightIntoTheirPlaces) {
   EXPECT_TRUE(is_let_go);
 }
 
-TEST_F(NetworkTransports, WhoIsAbandonedWritesNoMore) {
+TEST_P(NetworkTransports, WhoIsAbandonedWritesNoMore) {
   Ear ear;
   HostArray memory(DType::kUI8, {1 << 20});
   const CompletionRef asked = Completion::make(), let_go = Completion::make();

@@ -12,6 +12,8 @@
 namespace hekla::collectives {
 namespace {
 
+bool is_network_alone(std::string_view engine) { return engine == "gloo" || engine == "ucx"; }
+
 // As long as clients wait for each other's devices.
 constexpr std::chrono::minutes kCardTimeout(2);
 // Transports that a process may make one after the other.
@@ -76,7 +78,7 @@ Result<std::unique_ptr<ProcessTransport>> ProcessTransport::create(
 }
 
 Status ProcessTransport::open_engine() {
-  if (options_.engine != "gloo") {
+  if (!is_network_alone(options_.engine)) {
     SharedMemoryOptions memory;
     memory.silence = options_.silence;
     HEKLA_ASSIGN_OR_RETURN(memory_, SharedMemory::create(rank_, size_, events_, memory));
@@ -96,7 +98,9 @@ ProcessTransport::~ProcessTransport() { gate_->close(); }
 
 Status ProcessTransport::open_network(const std::vector<int>& peers) {
   NetworkOptions network;
-  HEKLA_ASSIGN_OR_RETURN(network.carrier, carrier_table());
+  const bool is_ucx = options_.engine == "ucx" || options_.engine == "auto_ucx";
+  HEKLA_ASSIGN_OR_RETURN(network.carrier,
+                         carrier_table(is_ucx ? CarrierKind::kUcx : CarrierKind::kGloo));
   HEKLA_ASSIGN_OR_RETURN(network.address,
                          own_network_address(options_.address, options_.coordinator));
   network.silence = options_.silence;
@@ -120,7 +124,7 @@ Result<ProcessTransport::Way> ProcessTransport::way_to(const Card& card) const {
         card.engine, rank_, options_.engine);
   }
   if (!card.problem.empty()) return failed_precondition("it says: {}", card.problem);
-  if (options_.engine == "gloo") return Way::kNetwork;
+  if (is_network_alone(options_.engine)) return Way::kNetwork;
   if (options_.engine == "shm") return Way::kMemory;
   HEKLA_ASSIGN_OR_RETURN(const SegmentCard own, SegmentCard::read(own_.memory));
   HEKLA_ASSIGN_OR_RETURN(const SegmentCard theirs, SegmentCard::read(card.memory));

@@ -21,8 +21,10 @@
 namespace hekla::collectives {
 
 struct ProcessTransportOptions {
-  std::string engine = "auto";  // or "shm" or "gloo": for all processes
-  std::string address;          // own_network_address's `wanted` and `coordinator`
+  // For all processes: shared memory ("shm"), the network by Gloo ("gloo") or UCX ("ucx"), or
+  // shared memory where it reaches and else Gloo ("auto") or UCX ("auto_ucx").
+  std::string engine = "auto";
+  std::string address;  // own_network_address's `wanted` and `coordinator`
   std::string coordinator;
   std::chrono::nanoseconds silence = std::chrono::seconds(60);  // 0: for ever
 };

@@ -22,11 +22,15 @@ std::unique_ptr<ProcessTransport> process(const std::shared_ptr<Store>& store, i
   return *ProcessTransport::create(store, "run", rank, 2, ear.events(), options);
 }
 
+Result<const carrier::Table*> gloo() { return carrier_table(CarrierKind::kGloo); }
+
 class ProcessTransports : public testing::TestWithParam<const char*> {};
 
 TEST_P(ProcessTransports, MeetOnOneMachine) {
   const std::string engine = GetParam();
-  if (engine == "gloo" && !carrier_table().ok()) GTEST_SKIP() << carrier_table().status().message();
+  const auto carrier =
+      carrier_table(engine == "ucx" ? CarrierKind::kUcx : CarrierKind::kGloo).status();
+  if ((engine == "gloo" || engine == "ucx") && !carrier.ok()) GTEST_SKIP() << carrier.message();
   const auto store = std::make_shared<Store>();
   for (int generation = 0; generation < 2; ++generation) {
     Ear ears[2];
@@ -49,7 +53,11 @@ TEST_P(ProcessTransports, MeetOnOneMachine) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Engines, ProcessTransports, testing::Values("auto", "shm", "gloo"));
+INSTANTIATE_TEST_SUITE_P(Engines, ProcessTransports,
+                         testing::Values("auto", "auto_ucx", "shm", "gloo"));
+#ifdef HEKLA_WITH_UCX
+INSTANTIATE_TEST_SUITE_P(Ucx, ProcessTransports, testing::Values("ucx"));
+#endif
 
 TEST(ProcessTransport, EnginesThatDifferAreNamed) {
   const auto store = std::make_shared<Store>();
@@ -64,7 +72,7 @@ TEST(ProcessTransport, EnginesThatDifferAreNamed) {
 
 // Process 1 as it would be on another machine: its memory is elsewhere.
 TEST(ProcessTransport, ThoseOfAnotherMachineMeetOnTheNetwork) {
-  if (!carrier_table().ok()) GTEST_SKIP() << carrier_table().status().message();
+  if (!gloo().ok()) GTEST_SKIP() << gloo().status().message();
   const auto store = std::make_shared<Store>();
   Ear ears[2];
   const auto first = process(store, 0, ears[0], "auto");
@@ -72,7 +80,7 @@ TEST(ProcessTransport, ThoseOfAnotherMachineMeetOnTheNetwork) {
   SegmentCard memory = *SegmentCard::read(second_memory->card());
   memory.boot_id = "elsewhere";
   NetworkOptions options;
-  options.carrier = *carrier_table();
+  options.carrier = *gloo();
   options.address = "127.0.0.1";
   const auto second = *NetworkTransport::create(1, 2, {0}, ears[1].events(), options);
   wire::Writer card;
@@ -98,7 +106,7 @@ TEST(ProcessTransport, ThoseOfAnotherMachineMeetOnTheNetwork) {
 
 // Whoever has no engine says so, and nobody waits for it.
 TEST(ProcessTransport, WhoHasNoEngineIsNamedAtOnce) {
-  if (!carrier_table().ok()) GTEST_SKIP() << carrier_table().status().message();
+  if (!gloo().ok()) GTEST_SKIP() << gloo().status().message();
   const auto store = std::make_shared<Store>();
   Ear ears[2];
   ProcessTransportOptions options;

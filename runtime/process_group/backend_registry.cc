@@ -52,7 +52,9 @@ struct Registry {
   Status opened;                            // what is wrong with it
 
   Registry() {
-    for (const char* name : {"auto", "shm", "gloo"}) backends[name] = backend_of_hekla(name);
+    for (const char* name : {"auto", "auto_ucx", "shm", "gloo", "ucx"}) {
+      backends[name] = backend_of_hekla(name);
+    }
   }
   Status add(Backend backend) {
     const bool is_name =

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Backends of process groups by name: how the processes of a group exchange messages. Those of
-// Hekla ("auto", "shm", "gloo"; runtime/collectives/process_transport.h), those that a program
-// registers, and those of libraries that HEKLA_GROUP_BACKENDS names, separated as PATH is
-// (plugin_api/hekla_group_backend.h), which are opened when a name is first looked for.
+// Hekla ("auto", "auto_ucx", "shm", "gloo", "ucx"; runtime/collectives/process_transport.h), those
+// that a program registers, and those of libraries that HEKLA_GROUP_BACKENDS names, separated as
+// PATH is (plugin_api/hekla_group_backend.h), which are opened when a name is first looked for.
 //
 // A backend carries messages; collectives and all else are made of them. Thread-safe.
 #pragma once

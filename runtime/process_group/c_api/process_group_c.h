@@ -53,7 +53,8 @@ typedef struct hekla_group_store {
 } hekla_group_store;
 void hekla_group_value_set(hekla_group_value* value, const void* data, int64_t bytes);
 
-/* `name` is in messages; `engine` chooses the transport ("auto", "shm", "gloo"), null: auto.
+/* `name` is in messages; `engine` chooses the transport ("auto", "auto_ucx", "shm", "gloo", "ucx"),
+ * null: auto.
  * Waits for all ranks, no longer than timeout_ms, which is also that of the calls. */
 int hekla_group_create(const hekla_group_store* store, int32_t rank, int32_t size, const char* name,
                        const char* engine, int64_t timeout_ms, hekla_group** group);
