@@ -15,9 +15,9 @@ struct CarrierNames {
   const char *library, *variable, *engine, *package, *option;
 };
 constexpr CarrierNames kGlooNames = {"libhekla_gloo.so", "HEKLA_GLOO", "Gloo", "libgloo-dev",
-                                     "HEKLA_WITH_GLOO"};
+                                     "-DHEKLA_WITH_GLOO=ON"};
 constexpr CarrierNames kUcxNames = {"libhekla_ucx.so", "HEKLA_UCX", "UCX", "libucx-dev",
-                                    "HEKLA_WITH_UCX"};
+                                    "-DHEKLA_WITH_UCX=ON"};
 
 std::vector<std::string> carrier_candidates(const CarrierNames& names) {
   if (const char* named = std::getenv(names.variable); named != nullptr && *named != '\0') {
@@ -59,7 +59,7 @@ Result<const carrier::Table*> open_carrier(const CarrierNames& names) {
   }
   return failed_precondition(
       "processes of several machines exchange through {}, and {} cannot be opened: {}. It is built "
-      "where {} is installed (Debian: {}, cmake -D{}=ON); {} names another file",
+      "where {} is installed (Debian: {}, cmake {}); {} names another file",
       names.engine, names.library, problem, names.engine, names.package, names.option,
       names.variable);
 }

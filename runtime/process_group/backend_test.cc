@@ -220,7 +220,7 @@ TEST(Backend, NamesAreFoundByDevice) {
   EXPECT_EQ(find_backend("shm", "gpu").status().code(), StatusCode::kFailedPrecondition);
   const Status unknown = find_backend("pigeons").status();
   EXPECT_EQ(unknown.code(), StatusCode::kNotFound);
-  EXPECT_NE(unknown.message().find("there are auto, gloo, shm"), std::string::npos)
+  EXPECT_NE(unknown.message().find("there are auto, auto_ucx, gloo, shm"), std::string::npos)
       << unknown.message();
 }
 
