@@ -17,6 +17,7 @@
 #include <nlohmann/json.hpp>
 
 #include "runtime/collectives/carrier_library.h"
+#include "runtime/collectives/process_transport.h"
 #include "runtime/process_group/backend_registry.h"
 #include "runtime/process_group/conformance/conformance.h"
 #include "tools/group_check_ranks.h"
@@ -172,12 +173,16 @@ int group_check(const GroupCheckArguments& arguments) {
          {std::pair("gloo", CarrierKind::kGloo), std::pair("ucx", CarrierKind::kUcx)}) {
       const Status carrier = collectives::carrier_table(kind).status();
       if (carrier.ok()) transports.emplace_back(name);
-      if (!carrier.ok() && kind == CarrierKind::kGloo)
+      // UCX is an option of the build.
+      if (!carrier.ok() && kind == CarrierKind::kGloo) {
         fmt::print(stderr, "{} is not checked: {}\n", name, carrier.message());
+      }
     }
-    constexpr std::string_view kOwn[] = {"auto", "auto_ucx", "shm", "gloo", "ucx"};
     for (const std::string& name : process_group::backend_names()) {
-      if (std::ranges::find(kOwn, name) == std::end(kOwn)) transports.push_back(name);
+      if (std::ranges::find(collectives::kProcessEngines, name) ==
+          collectives::kProcessEngines.end()) {
+        transports.push_back(name);
+      }
     }
   }
   for (const std::string& name : transports) {

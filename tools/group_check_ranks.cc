@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "runtime/base/host.h"
+#include "runtime/collectives/process_transport.h"
 #include "runtime/process_group/backend_registry.h"
 #include "runtime/process_group/init.h"
 #include "runtime/rendezvous/store_key_values.h"
@@ -17,7 +18,7 @@ Result<std::shared_ptr<process_group::ProcessGroup>> join_group(
   process_group::Options options;
   options.engine = arguments.transports.empty() ? "auto" : arguments.transports[0];
   const auto backend = process_group::find_backend(options.engine);
-  if (backend.ok() && (backend->name == "gloo" || backend->name == "ucx")) options.address = "lo";
+  if (backend.ok() && collectives::is_network_alone(backend->name)) options.address = "lo";
   options.timeout = std::chrono::milliseconds(static_cast<int64_t>(arguments.timeout * 1000));
   options.flat_bytes = arguments.flat_bytes;
   options.segment_bytes = arguments.segment_bytes;

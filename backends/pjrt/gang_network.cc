@@ -83,7 +83,7 @@ OptionTable gang_network_option_table(GangNetworkOptions& options) {
                 "that one has died is seen at once; 0: for ever");
   table.text(
       "process_transport", "HEKLA_PROCESS_TRANSPORT", options.transport,
-      {"auto", "auto_ucx", "shm", "gloo", "ucx"}, "auto",
+      {collectives::kProcessEngines.begin(), collectives::kProcessEngines.end()}, "auto",
       "what processes exchange through, the same for all of them: shm: shared memory, which "
       "those of one machine have; gloo, ucx: the network, by Gloo or by UCX; auto, auto_ucx: "
       "shared memory where it reaches, else Gloo or UCX");

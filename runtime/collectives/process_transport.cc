@@ -12,8 +12,6 @@
 namespace hekla::collectives {
 namespace {
 
-bool is_network_alone(std::string_view engine) { return engine == "gloo" || engine == "ucx"; }
-
 // As long as clients wait for each other's devices.
 constexpr std::chrono::minutes kCardTimeout(2);
 // Transports that a process may make one after the other.

@@ -7,10 +7,12 @@
 // Processes find each other through a key-value store. Thread-safe; connecting may wait for others.
 #pragma once
 
+#include <array>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "runtime/collectives/event_gate.h"
@@ -19,6 +21,13 @@
 #include "runtime/rendezvous/key_value_store.h"
 
 namespace hekla::collectives {
+
+inline constexpr std::array<const char*, 5> kProcessEngines = {"auto", "auto_ucx", "shm", "gloo",
+                                                               "ucx"};
+// Never through shared memory.
+inline bool is_network_alone(std::string_view engine) {
+  return engine == "gloo" || engine == "ucx";
+}
 
 struct ProcessTransportOptions {
   // For all processes: shared memory ("shm"), the network by Gloo ("gloo") or UCX ("ucx"), or

@@ -52,7 +52,7 @@ struct Registry {
   Status opened;                            // what is wrong with it
 
   Registry() {
-    for (const char* name : {"auto", "auto_ucx", "shm", "gloo", "ucx"}) {
+    for (const char* name : collectives::kProcessEngines) {
       backends[name] = backend_of_hekla(name);
     }
   }

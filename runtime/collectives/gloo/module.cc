@@ -12,12 +12,12 @@
 
 #include <algorithm>
 #include <cstring>
-#include <exception>
 #include <memory>
 #include <new>
 #include <string>
 
 #include "runtime/collectives/carrier.h"
+#include "runtime/collectives/carrier_guard.h"
 #include "runtime/collectives/gloo/loop.h"
 
 namespace hekla::collectives::carrier {
@@ -48,30 +48,6 @@ struct PairObject {
 struct BufferObject {
   std::unique_ptr<GlooBuffer> buffer;
 };
-
-// What Gloo says begins with a place in its source.
-void say(Error* error, const char* what) {
-  const char* text = what;
-  if (*text == '[') {
-    if (const char* end = std::strstr(text, "] "); end != nullptr) text = end + 2;
-  }
-  const size_t size = std::min(std::strlen(text), sizeof(error->text) - 1);
-  std::memcpy(error->text, text, size);
-  error->text[size] = '\0';
-}
-
-// What `run` returns, or `failed` and what it threw.
-template <typename Value, typename Run>
-Value guarded(Error* error, Value failed, const Run& run) {
-  try {
-    return run();
-  } catch (const std::exception& thrown) {
-    say(error, thrown.what());
-  } catch (...) {
-    say(error, "an error of an unknown type");
-  }
-  return failed;
-}
 
 const char* description() {
   static const std::string text = "Gloo " + std::to_string(GLOO_VERSION_MAJOR) + "." +

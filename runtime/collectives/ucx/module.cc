@@ -4,13 +4,12 @@
 // UCX believes what others send to its ports: for networks whose machines trust each other.
 #include <ucp/api/ucp.h>
 
-#include <algorithm>
 #include <cstring>
-#include <exception>
 #include <memory>
 #include <string>
 
 #include "runtime/collectives/carrier.h"
+#include "runtime/collectives/carrier_guard.h"
 #include "runtime/collectives/ucx/device.h"
 #include "runtime/collectives/ucx/pair.h"
 
@@ -20,25 +19,6 @@ namespace {
 struct PairObject {
   std::shared_ptr<Pair> pair;
 };
-
-void say(Error* error, const char* what) {
-  const size_t size = std::min(std::strlen(what), sizeof(error->text) - 1);
-  std::memcpy(error->text, what, size);
-  error->text[size] = '\0';
-}
-
-// What `run` returns, or `failed` and what it threw.
-template <typename Value, typename Run>
-Value guarded(Error* error, Value failed, const Run& run) {
-  try {
-    return run();
-  } catch (const std::exception& thrown) {
-    say(error, thrown.what());
-  } catch (...) {
-    say(error, "an error of an unknown type");
-  }
-  return failed;
-}
 
 Pair& pair_of(void* pair) { return *static_cast<PairObject*>(pair)->pair; }
 PairBuffer& buffer_of(void* buffer) { return *static_cast<PairBuffer*>(buffer); }

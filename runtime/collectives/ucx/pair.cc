@@ -8,6 +8,7 @@
 #include <thread>
 #include <utility>
 
+#include "runtime/base/hash.h"
 #include "runtime/collectives/ucx/device.h"
 
 namespace hekla::collectives::carrier {
@@ -26,15 +27,9 @@ uint64_t random_word() {
   return uint64_t{random()} << 32 | random();
 }
 
-// UCX ends the process where an address is none of its own: a name carries its sum (FNV-1a).
-uint64_t sum_of(std::string_view text) {
-  uint64_t sum = 14695981039346656037U;
-  for (const char byte : text) sum = (sum ^ static_cast<unsigned char>(byte)) * 1099511628211U;
-  return sum;
-}
-
+// UCX ends the process where an address is none of its own, so a name carries its hash.
 struct NameHead {
-  uint64_t sum;   // of the address
+  uint64_t hash;  // of the address
   uint64_t word;  // of tags
 };
 
@@ -59,7 +54,7 @@ Pair::Pair(Device& device, std::chrono::milliseconds connect_time)
     const std::string address(reinterpret_cast<const char*>(attributes.address),
                               attributes.address_length);
     ucp_worker_release_address(worker_, attributes.address);
-    const NameHead head{sum_of(address), word_};
+    const NameHead head{fnv1a(address), word_};
     name_ = std::string(reinterpret_cast<const char*>(&head), sizeof(head)) + address;
     if (name_.size() > kMaxNameBytes) throw std::runtime_error("an address of too many bytes");
     const Lock lock(mutex_);
@@ -178,8 +173,9 @@ void Pair::connect(std::string_view partner) {
   NameHead head = {};
   std::memcpy(&head, partner.data(), std::min(partner.size(), sizeof(head)));
   const std::string address(partner.substr(std::min(partner.size(), sizeof(head))));
-  if (address.empty() || head.sum != sum_of(address))
+  if (address.empty() || head.hash != fnv1a(address)) {
     throw std::runtime_error("no address of UCX's");
+  }
   partner_word_ = head.word;
   const Clock::time_point end = Clock::now() + connect_time_;
   const auto is_over = [&](Direction direction) {
@@ -187,7 +183,7 @@ void Pair::connect(std::string_view partner) {
   };
   post(operations[kReceive], kReceive, kHelloChannel,
        std::as_writable_bytes(std::span(&received, 1)));
-  // One after the other: UCX 1.13 ends the process when connections of both ends cross.
+  // One after the other: where connections of both ends cross UCX 1.13 ends the process more often.
   bool is_met = name_ < partner || progress_until(lock, end, [&] { return is_over(kReceive); });
   if (is_met) {
     create_endpoint(address);

@@ -19,7 +19,6 @@
 #include <deque>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -40,7 +39,6 @@ class Pair {
   Pair(const Pair&) = delete;
   Pair& operator=(const Pair&) = delete;
 
-  Device& device() const { return device_; }
   int descriptor() const { return descriptor_; }  // readable: serve() has something to do
   void serve();
 
