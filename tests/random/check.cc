@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <charconv>
 #include <sstream>
 #include <unordered_map>
 
@@ -525,6 +526,54 @@ std::string to_text(const Program& program) {
   function->result_attributes.resize(types.size());
   module->functions.push_back(std::move(function));
   return stablehlo::print_module(*module);
+}
+
+namespace {
+constexpr std::string_view kCheckedWith = "// Checked with:";
+}
+
+std::string to_comment(const CheckOptions& options) {
+  std::string comment = fmt::format("{} schedule_seed={} small_limits={}", kCheckedWith,
+                                    options.schedule_seed, options.small_limits);
+  if (options.tree_reductions) {
+    comment += fmt::format(" tree_reductions={}", *options.tree_reductions);
+  }
+  return comment + fmt::format(" matrix_pieces={} ring_products={} recompute_parts={}\n",
+                               options.matrix_pieces, options.ring_products,
+                               options.recompute_parts);
+}
+
+Result<CheckOptions> options_in(const std::string& text, CheckOptions options) {
+  const size_t start = text.find(kCheckedWith);
+  if (start == std::string::npos) return options;
+  std::istringstream words(text.substr(start + kCheckedWith.size(),
+                                       text.find('\n', start) - start - kCheckedWith.size()));
+  for (std::string word; words >> word;) {
+    const size_t equals = word.find('=');
+    const std::string name = word.substr(0, equals);
+    const std::string value = equals == std::string::npos ? "" : word.substr(equals + 1);
+    bool is_right = value == "true" || value == "false";
+    if (name == "schedule_seed") {
+      const char* end = value.data() + value.size();
+      const auto [stop, error] = std::from_chars(value.data(), end, options.schedule_seed);
+      is_right = error == std::errc() && stop == end;
+    } else if (name == "small_limits") {
+      options.small_limits = value == "true";
+    } else if (name == "tree_reductions") {
+      options.tree_reductions = value == "true";
+    } else if (name == "matrix_pieces") {
+      options.matrix_pieces = value;
+      is_right = true;
+    } else if (name == "ring_products") {
+      options.ring_products = value == "true";
+    } else if (name == "recompute_parts") {
+      options.recompute_parts = value == "true";
+    } else {
+      is_right = false;
+    }
+    if (!is_right) return invalid_argument("\"{}\" behind \"{}\"", word, kCheckedWith);
+  }
+  return options;
 }
 
 Result<Program> from_text(const std::string& text) {

@@ -114,4 +114,10 @@ Program shrink(const Program& program, const Finding& finding, Device& device,
 std::string to_text(const Program& program);
 Result<Program> from_text(const std::string& text);
 
+// What of the options decides how a program is planned, as a comment for its text: a finding comes
+// back from the text alone. All forms run for a text, so `forms` is not in it.
+std::string to_comment(const CheckOptions& options);
+// Those of such a comment in a text, `options` where there is none. Refuses what is not an option.
+Result<CheckOptions> options_in(const std::string& text, CheckOptions options);
+
 }  // namespace hekla::testing

@@ -133,6 +133,26 @@ TEST(FromText, WantsAnInputOfItsTypeForEachParameter) {
   EXPECT_TRUE(from_text(none).ok());
 }
 
+TEST(OptionsIn, WhatACommentSays) {
+  CheckOptions options;
+  options.schedule_seed = 89030067;
+  options.small_limits = true;
+  options.tree_reductions = false;
+  options.matrix_pieces = "f16";
+  options.ring_products = true;
+  options.recompute_parts = false;
+  const auto got = options_in("// Why.\n" + to_comment(options) + "module {\n}\n", {});
+  ASSERT_TRUE(got.ok()) << got.status().to_string();
+  EXPECT_EQ(to_comment(*got), to_comment(options));
+  const auto none = options_in("module {\n}\n", options);
+  ASSERT_TRUE(none.ok());
+  EXPECT_EQ(to_comment(*none), to_comment(options));
+  for (const char* wrong : {"schedule_seed=1x", "schedule_seed", "small_limits=1", "limits=true"}) {
+    EXPECT_FALSE(options_in(std::string("// Checked with: ") + wrong + "\nmodule {\n}\n", {}).ok())
+        << wrong;
+  }
+}
+
 TEST(SubnormalsAsZero, ElementwiseOperations) {
   for (const char* op : {"add %x, %y", "subtract %x, %y", "divide %x, %y", "maximum %x, %y",
                          "minimum %x, %y", "atan2 %x, %y", "remainder %y, %x"}) {

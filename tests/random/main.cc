@@ -185,7 +185,12 @@ class Run {
       CheckOptions options;
       options.small_limits = settings_.small_limits;
       options.matrix_pieces = settings_.matrix_pieces;
-      check_program(*program, file, options);
+      const Result<CheckOptions> chosen = options_in(text.str(), options);
+      if (!chosen.ok()) {
+        fmt::print(stderr, "{}: {}\n", file, chosen.status().to_string());
+        return 2;
+      }
+      check_program(*program, file, *chosen);
     }
     return finish();
   }
@@ -200,19 +205,20 @@ class Run {
       alarm(0);
       if (!result.ok()) {
         add_finding(label, {"evaluator", Finding::Kind::kError, result.status().to_string(), {}},
-                    program);
+                    program, options);
         return;
       }
       if (!result->has_value()) continue;
       Program small = program;
       if (!settings_.no_shrink) small = shrink(program, **result, device, options);
-      add_finding(label, **result, small);
+      add_finding(label, **result, small, options);
     }
   }
 
-  void add_finding(const std::string& label, const Finding& finding, const Program& small) {
+  void add_finding(const std::string& label, const Finding& finding, const Program& small,
+                   const CheckOptions& options) {
     if (is_terminal_) fmt::print(stderr, "\r\033[K");
-    const std::string text = to_text(small);
+    const std::string text = to_comment(options) + to_text(small);
     fmt::print("{}, {}, {}: {}\n", label, finding.device, kind_name(finding.kind), finding.text);
     std::string file;
     if (!settings_.out_folder.empty()) {

@@ -301,7 +301,10 @@ Value Builder::fma(Value a, Value b, Value c) {
   const ScalarType t = type(a);
   const uint64_t *ca = constant(a), *cb = constant(b), *cc = constant(c);
   if (ca != nullptr && cb != nullptr && cc != nullptr) {
-    return constant_bits(t, evaluate(Op::kFma, t, t, *ca, *cb, *cc));
+    // Folded, it must be what any device makes of it (interpreter.h's Fma).
+    const uint64_t fused = evaluate(Op::kFma, t, t, *ca, *cb, *cc);
+    const uint64_t product = evaluate(Op::kMul, t, t, *ca, *cb);
+    if (fused == evaluate(Op::kAdd, t, t, product, *cc)) return constant_bits(t, fused);
   }
   return emit(Op::kFma, t, {a, b, c});
 }

@@ -44,7 +44,7 @@ std::vector<Step> decode(const Function& f) {
 class Interpreter {
  public:
   Interpreter(const Kernel& kernel, std::span<const std::span<std::byte>> operands,
-              const Observer* observer = nullptr, Fma fma = Fma::kFused)
+              const Observer* observer = nullptr, FmaRounding fma = {})
       : f_(kernel.body),
         steps_(std::make_shared<const std::vector<Step>>(decode(f_))),
         operands_(operands),
@@ -135,7 +135,7 @@ class Interpreter {
         at(v) = results_[static_cast<size_t>(f_[a[0]].immediate)][s.whole->immediate];
         break;
       case Op::kFma:
-        if (fma_ == Fma::kSplit) {
+        if ((s.type == ScalarType::kF64 ? fma_.f64 : fma_.f32) == Fma::kSplit) {
           const uint64_t product = evaluate(Op::kMul, s.type, s.from, at(a[0]), at(a[1]), 0);
           at(v) = evaluate(Op::kAdd, s.type, s.from, product, at(a[2]), 0);
           break;
@@ -232,7 +232,7 @@ class Interpreter {
   std::shared_ptr<const std::vector<Step>> steps_;  // by value; of all points of a team
   std::span<const std::span<std::byte>> operands_;
   const Observer* observer_;
-  const Fma fma_;
+  const FmaRounding fma_;
   std::span<const int64_t> point_;
   std::vector<int64_t> iterations_;  // of the loops that run; kept for the observer alone
   std::vector<uint64_t> values_;
@@ -450,7 +450,8 @@ Status run_points(const Kernel& kernel, Interpreter interpreter, int64_t begin, 
 
 }  // namespace
 
-Status interpret(const Kernel& kernel, std::span<const std::span<std::byte>> operands, Fma fma) {
+Status interpret(const Kernel& kernel, std::span<const std::span<std::byte>> operands,
+                 FmaRounding fma) {
   return run_points(kernel, Interpreter(kernel, operands, nullptr, fma), 0, kernel.points());
 }
 

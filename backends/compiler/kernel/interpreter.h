@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs a kernel point by point on the host: the oracle of the generators' tests, slow and plain.
+// Runs a kernel point by point on the host: the oracle of the generators' tests, and what a device
+// does with a kernel that its driver cannot compile. Slow and plain.
 #pragma once
 
 #include <cstddef>
@@ -15,10 +16,17 @@ namespace hekla::kernel {
 // What a device makes of kFma: one rounding, or those of a product and a sum.
 enum class Fma : uint8_t { kFused, kSplit };
 
+struct FmaRounding {
+  FmaRounding() = default;
+  FmaRounding(Fma both) : f32(both), f64(both) {}  // NOLINT(google-explicit-constructor)
+  FmaRounding(Fma of_f32, Fma of_f64) : f32(of_f32), f64(of_f64) {}
+  Fma f32 = Fma::kFused, f64 = Fma::kFused;
+};
+
 // `operands`: one buffer per operand of the kernel, in host byte order. OUT_OF_RANGE, naming the
 // instruction and the index, when a load or store leaves its buffer.
 Status interpret(const Kernel& kernel, std::span<const std::span<std::byte>> operands,
-                 Fma fma = Fma::kFused);
+                 FmaRounding fma = {});
 // The points [begin, end) of the grid alone, in row-major order. Where points exchange values: the
 // teams whose first points are among them.
 Status interpret_points(const Kernel& kernel, std::span<const std::span<std::byte>> operands,

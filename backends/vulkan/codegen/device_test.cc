@@ -466,6 +466,25 @@ TEST_F(OnDevice, WithoutDoubles) {
   }
 }
 
+// Kernels that the device cannot run have its bits on the host.
+TEST_F(OnDevice, FmaIsRoundedAsTheTargetSays) {
+  for (const bool has_f64 : {true, false}) {
+    Target t = target();
+    t.float64 &= has_f64;
+    if (!(t.f32.fused_multiply_add || t.f32.split_multiply_add)) {
+      GTEST_SKIP() << t.device << ": not known";
+    }
+    for (const ScalarType type : {ScalarType::kF32, ScalarType::kF64}) {
+      EXPECT_EQ(difference(kernel::testing::op_kernel({OpCase{Op::kFma, type, type}}), t), "");
+    }
+    kernel::testing::RandomOptions options;
+    options.fma = true;
+    for (uint64_t seed = 500; seed < 530; ++seed) {
+      EXPECT_EQ(difference(kernel::testing::random_kernel(seed, options), t), "") << seed;
+    }
+  }
+}
+
 // kFma may be rounded once or twice, and nothing else.
 TEST_F(OnDevice, FmaIsFusedOrNot) {
   for (const ScalarType type : {ScalarType::kF32, ScalarType::kF64}) {

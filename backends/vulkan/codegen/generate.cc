@@ -633,8 +633,17 @@ Target with_matrix_subgroups(Target target) {
   return target;
 }
 
-Result<Shader> generate_for(const kernel::Kernel& kernel, const Target& target) {
-  const kernel::IndexAnalysis index(kernel);
+// As short as a kernel's module can be: one point at a time, nothing unrolled.
+Target without_repetition(Target target) {
+  constexpr uint32_t kWorkgroup = 64;
+  target.schedule_seed = 0;
+  target.workgroup_size = kWorkgroup;
+  target.points_per_invocation = 1;
+  return target;
+}
+
+Result<Shader> generate_scheduled(const kernel::IndexAnalysis& index, const Target& target) {
+  const kernel::Kernel& kernel = index.kernel();
   kernel::Implementations asked;
   const Schedule schedule = codegen::choose_schedule(index, target, &asked);
   if (asked.taken().empty()) {
@@ -652,11 +661,27 @@ Result<Shader> generate_for(const kernel::Kernel& kernel, const Target& target) 
   }
   Shader shader = codegen::Generator(index, target, schedule).run();
   shader.implementations = asked.take();
-  const auto bytes = static_cast<int64_t>(shader.words.size() * sizeof(uint32_t));
-  if (target.max_module_bytes > 0 && bytes > target.max_module_bytes) {
-    return unimplemented("kernel {}: {} bytes of SPIR-V, and {} compiles {}", kernel.name, bytes,
-                         target.device, target.max_module_bytes);
+  return shader;
+}
+
+Result<Shader> generate_for(const kernel::Kernel& kernel, const Target& target) {
+  const kernel::IndexAnalysis index(kernel);
+  HEKLA_ASSIGN_OR_RETURN(Shader shader, generate_scheduled(index, target));
+  const auto bytes = [&] { return static_cast<int64_t>(shader.words.size() * sizeof(uint32_t)); };
+  const auto is_too_long = [&] {
+    return target.max_module_bytes > 0 && bytes() > target.max_module_bytes;
+  };
+  const auto refusal = [&] {
+    return fmt::format("{} bytes of SPIR-V, and {} compiles {}", bytes(), target.device,
+                       target.max_module_bytes);
+  };
+  if (is_too_long()) {
+    kernel::Implementation longer{fmt::format("{}, as chosen at first", shader.schedule),
+                                  refusal()};
+    HEKLA_ASSIGN_OR_RETURN(shader, generate_scheduled(index, without_repetition(target)));
+    shader.implementations.insert(shader.implementations.begin(), std::move(longer));
   }
+  if (is_too_long()) return unimplemented("kernel {}: {}", kernel.name, refusal());
 #ifdef HEKLA_VALIDATE_SHADERS
   // Matrix units' instructions are newer than Debian 12's validator: their modules are kept for
   // another one (matrix_layout_test.cc).

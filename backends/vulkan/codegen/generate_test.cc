@@ -343,6 +343,21 @@ TEST(Generate, ModulesThatTheDriverCannotCompileAreRefused) {
   EXPECT_GT(make_target(swiftshader()).max_module_bytes, 0);
 }
 
+// Where the schedule that is chosen first repeats too much of a kernel, another does not.
+TEST(Generate, ModulesThatAreTooLongAreMadeWithoutRepetition) {
+  testing::ContractionShape shape;
+  const Kernel k = testing::contraction_kernel(shape, 1).kernel;
+  const Target any = full_target();
+  const Shader chosen = must_generate(k, any);
+  Target limited = any;
+  limited.max_module_bytes = static_cast<int64_t>(chosen.words.size() * sizeof(uint32_t)) - 1;
+  const Shader shorter = must_generate(k, limited);
+  EXPECT_LT(shorter.words.size(), chosen.words.size());
+  EXPECT_EQ(shorter.schedule, "points");
+  ASSERT_FALSE(shorter.implementations.empty());
+  EXPECT_EQ(shorter.implementations[0].name, std::string(chosen.schedule) + ", as chosen at first");
+}
+
 // Of a product on a GPU both operands come from shared memory in words of four elements, as many as
 // there is room for; where a word of four rows finds none, single rows may.
 TEST(Generate, ProductsOnGpusTakeWordsFromSharedMemory) {

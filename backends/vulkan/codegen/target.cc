@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <string_view>
 
+#include "backends/compiler/kernel/interpreter.h"
 #include "backends/vulkan/codegen/matrix_layout.h"
 #include "backends/vulkan/snapshot/snapshot.h"
 
@@ -93,19 +94,20 @@ Target make_target(const DeviceSnapshot& s) {
   t.storage_16 = s.features.storage_16 && t.casts_pointers;
   // llvmpipe computes with the CPU's IEEE instructions; the tests of this folder hold it to that.
   const bool is_llvmpipe = s.driver_name == "llvmpipe";
+  const int mesa = mesa_major(s.driver_info);
   const bool is_nvidia = s.driver_id == kNvidiaProprietary;
   for (const size_t width : {kF32, kF64}) {
     FloatTarget& f = width == kF32 ? t.f32 : t.f64;
     f.signed_zero_inf_nan_preserve = s.float_controls.signed_zero_inf_nan_preserve[width];
     f.denorm_preserve = s.float_controls.denorm_preserve[width];
     f.rounding_rte = s.float_controls.rounding_rte[width];
-    f.fused_multiply_add = is_nvidia && width == kF32;
+    f.fused_multiply_add = (is_nvidia && width == kF32) || (is_llvmpipe && mesa >= 25);
+    f.split_multiply_add = is_swiftshader || (is_llvmpipe && mesa < 25);
     f.exact_division = f.exact_square_root = is_llvmpipe;
     // Of f32 one instruction everywhere. Drivers compose those of f64, llvmpipe's trunc among them,
     // which loses the sign of a zero.
     f.exact_rounding = width == kF32;
   }
-  const int mesa = mesa_major(s.driver_info);
   t.splits_store_chains = is_llvmpipe && mesa > 0 && mesa < 25;
   t.folds_zeros = is_llvmpipe;
   t.masks_bits_wrongly = is_llvmpipe;
@@ -143,6 +145,14 @@ const MatrixShape* matrix_shape(const Target& target, DType operands) {
 bool has_pieces(const Target& target, DType type) {
   const MatrixShape* shape = is_float(type) ? matrix_shape(target, type) : nullptr;
   return shape != nullptr && !codegen::matrix_tiles(*shape, target, {type, 9}).empty();
+}
+
+kernel::FmaRounding fma_rounding(const Target& target) {
+  const auto of = [](const FloatTarget& f) {
+    return f.split_multiply_add ? kernel::Fma::kSplit : kernel::Fma::kFused;
+  };
+  const bool is_emulated = !target.int64 || !target.float64;  // kernel/math/emulate.h
+  return {of(target.f32), is_emulated ? kernel::Fma::kSplit : of(target.f64)};
 }
 
 int64_t team_points(const Target& t) {

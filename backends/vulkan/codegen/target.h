@@ -12,6 +12,10 @@
 
 #include "runtime/base/dtype.h"
 
+namespace hekla::kernel {
+struct FmaRounding;
+}
+
 namespace hekla::vulkan {
 
 struct DeviceSnapshot;
@@ -28,6 +32,8 @@ struct FloatTarget {
   bool exact_square_root = false;
   // GLSL.std.450 Fma is rounded once. Division can then be corrected in a few operations.
   bool fused_multiply_add = false;
+  // It is a product and a sum, each rounded. Neither: not measured on this driver.
+  bool split_multiply_add = false;
   // floor, ceil, trunc and roundEven; where false, done on bits.
   bool exact_rounding = false;
   bool operator==(const FloatTarget&) const = default;
@@ -132,6 +138,10 @@ Target make_target(const DeviceSnapshot& snapshot);
 const MatrixShape* matrix_shape(const Target& target, DType operands);
 // Whether products of f32 can be formed of pieces of this type (kernel::Pieces), however many.
 bool has_pieces(const Target& target, DType type);
+
+// How the device rounds kFma, emulated or its own: what the host must do in kernels that the device
+// cannot run.
+kernel::FmaRounding fma_rounding(const Target& target);
 
 // Points of a team (kernel::Exchange) that a workgroup of any device like this one has room for; 1:
 // none.

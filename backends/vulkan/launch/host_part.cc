@@ -35,7 +35,7 @@ Result<size_t> run_host_part(const HostPart& part, const LaunchProgram& program,
   }
   if (const auto* run = std::get_if<plan::KernelStep>(&what)) {
     const kernel::Kernel& kernel = program.plan->kernels[static_cast<size_t>(run->kernel)];
-    HEKLA_RETURN_IF_ERROR(kernel::interpret(kernel, memory)
+    HEKLA_RETURN_IF_ERROR(kernel::interpret(kernel, memory, program.fma)
                               .with_context(fmt::format("host step kernel {}", kernel.name)));
     return size_t{0};
   }

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "backends/compiler/kernel/interpreter.h"
 #include "backends/compiler/plan/launch_plan.h"
 #include "backends/ffi/call.h"
 #include "backends/vulkan/pipeline/pipelines.h"
@@ -38,6 +39,8 @@ struct LaunchProgram {
   std::vector<DeviceKernel> kernels;  // one for each of the plan's
   // The same; operands are lhs, rhs and out. The host runs none of them.
   std::vector<DeviceKernel> contractions;
+  // How the device rounds in its kernels, and the host in those that it runs.
+  kernel::FmaRounding fma;
   // Of the user's functions in the plan's host steps; null: none.
   ffi::CallsRef calls;
   // Of the values of each host step.

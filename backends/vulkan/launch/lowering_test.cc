@@ -3,6 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+#include <span>
+
+#include "backends/compiler/kernel/builder.h"
+
 namespace hekla::vulkan {
 namespace {
 
@@ -213,6 +218,33 @@ TEST(Lowering, LoopsAroundStepsOfTheHostAreItsOwn) {
   LaunchProgram interpreted = program({{plan::RowsStep{1, {kernel, kernel}, 4, {}}}});
   interpreted.kernels[1].code.words.clear();
   EXPECT_EQ(kinds(interpreted), of({run, run}));
+}
+
+// (1 + 2^-30)^2 - 1 has a last bit that the product alone has no room for.
+TEST(RunHostPart, RoundsMultiplyAddsAsTheDeviceDoes) {
+  using kernel::ScalarType;
+  plan::LaunchPlan plan;
+  kernel::Kernel& k = plan.kernels.emplace_back();
+  k.grid = {1};
+  k.operands = {{8, true, false}, {8, false, true}};
+  kernel::Builder b(1, ScalarType::kI32);
+  const kernel::Value x = b.load(ScalarType::kF64, {0, 8}, b.grid_index(0));
+  b.store({1, 8}, b.grid_index(0), b.fma(x, x, b.real(ScalarType::kF64, -1)));
+  k.body = b.finish();
+  plan.input_bytes = {8};
+  plan.output_bytes = {8};
+  plan.output_input = {-1};
+  plan.steps = {{KernelStep{0, {{Space::kInput, 0, 0, 8}, {Space::kOutput, 0, 0, 8}}}}};
+  LaunchProgram p = program(std::move(plan));
+  HostPart part{HostPart::Kind::kRun, p.plan->steps.data()};
+  for (const kernel::Fma fma : {kernel::Fma::kFused, kernel::Fma::kSplit}) {
+    p.fma = {kernel::Fma::kFused, fma};
+    double in = 1 + 0x1p-30, out = 0;
+    const std::array memory = {std::as_writable_bytes(std::span(&in, 1)),
+                               std::as_writable_bytes(std::span(&out, 1))};
+    ASSERT_TRUE(run_host_part(part, p, memory, {}).ok());
+    EXPECT_EQ(out, 0x1p-29 + (fma == kernel::Fma::kFused ? 0x1p-60 : 0));
+  }
 }
 
 }  // namespace

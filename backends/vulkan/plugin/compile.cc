@@ -39,6 +39,7 @@ class Compiler {
   Result<std::shared_ptr<const LaunchProgram>> run() {
     program_->name = "main";
     program_->plan = plan_;
+    program_->fma = fma_rounding(target_);
     program_->host_memory_limit_bytes = memory_limit_bytes_;
     HEKLA_RETURN_IF_ERROR(generate_kernels());
     HEKLA_RETURN_IF_ERROR(generate_products());

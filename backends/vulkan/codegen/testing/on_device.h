@@ -44,9 +44,9 @@ class OnDevice : public ::testing::Test {
   static std::string difference(const kernel::testing::TestKernel& test, const Target& target,
                                 const RunOptions& options = {}) {
     kernel::testing::Buffers expected = test.contents;
-    if (const Status s = interpret(test.kernel, kernel::testing::spans(expected)); !s.ok()) {
-      return s.message();
-    }
+    const Status interpreted =
+        interpret(test.kernel, kernel::testing::spans(expected), fma_rounding(target));
+    if (!interpreted.ok()) return interpreted.message();
     const Result<Shader> shader = generate(test.kernel, target);
     if (!shader.ok()) return shader.status().message();
     if (const Status s = validate(shader->words); !s.ok()) return s.message();
@@ -62,7 +62,8 @@ class OnDevice : public ::testing::Test {
     if (keeps_denormals(target_)) return;
     kernel::testing::Buffers flushed = test.contents;
     const FlushDenormals flush;
-    if (!interpret(test.kernel, kernel::testing::spans(flushed)).ok()) return;
+    const kernel::FmaRounding fma = fma_rounding(target_);
+    if (!interpret(test.kernel, kernel::testing::spans(flushed), fma).ok()) return;
     for (size_t i = 0; i < actual.size(); ++i) {
       leave_out(expected[i], flushed[i], test.elements[i].bytes, actual[i]);
       if (test.elements[i].type == kernel::ScalarType::kF32) {
