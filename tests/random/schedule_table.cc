@@ -72,6 +72,10 @@ const std::vector<Required>& required() {
        {"contraction", "elementwise", "fft", "gather", "movement", "random bits", "reduction",
         "scan", "scatter", "sort", "update", "window"},
        {"points"}},
+      // Rarer: few kernels, and none that would take the host some time.
+      {"vulkan",
+       {"contraction", "elementwise", "movement", "reduction", "sort", "window"},
+       {"on the host"}},
       {"vulkan",
        {"contraction", "elementwise", "fft", "gather", "movement", "random bits", "reduction",
         "scatter", "update", "window"},

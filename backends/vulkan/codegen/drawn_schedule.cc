@@ -7,10 +7,12 @@
 #include <optional>
 
 #include "backends/compiler/kernel/draw.h"
+#include "backends/vulkan/codegen/generate.h"
 #include "backends/vulkan/codegen/memory.h"
 #include "backends/vulkan/codegen/schedule_rules.h"
 
-namespace hekla::vulkan::codegen {
+namespace hekla::vulkan {
+namespace codegen {
 namespace {
 
 // Of a tile or unit, so that drivers compile it in a moment.
@@ -200,4 +202,20 @@ Schedule draw_schedule(const kernel::IndexAnalysis& index, const Target& target,
   return DrawnSchedule(index, target).run(asked);
 }
 
-}  // namespace hekla::vulkan::codegen
+}  // namespace codegen
+
+bool is_drawn_for_host(const kernel::Kernel& kernel, const Target& target) {
+  constexpr uint64_t kPercent = 6;
+  constexpr int64_t kMostSteps = 1'000'000;  // 20 ms of the interpreter
+  if (target.schedule_seed == 0 || !target.is_cpu || !keeps_f32_subnormals(target) ||
+      !keeps_f64_subnormals(target) || kernel::has_sums(kernel.body)) {
+    return false;
+  }
+  if (!kernel::Draw(kernel, ~target.schedule_seed).chance(kPercent)) return false;
+  const kernel::IndexAnalysis index(kernel);
+  const int64_t iterations = codegen::loop_iterations(index, 0, 1) + 1;
+  return iterations <= kMostSteps &&
+         kernel.points() <= kMostSteps / iterations / static_cast<int64_t>(kernel.body.size());
+}
+
+}  // namespace hekla::vulkan

@@ -38,6 +38,10 @@ struct Shader {
 // `kernel::verify` would refuse.
 Result<Shader> generate(const kernel::Kernel& kernel, const Target& target);
 
+// Whether Target::schedule_seed gives this kernel to the host, as kernels are that a device cannot
+// run: a few that take it no time, of devices that are known to keep subnormal numbers as it does.
+bool is_drawn_for_host(const kernel::Kernel& kernel, const Target& target);
+
 // INTERNAL with SPIRV-Tools' message when the module is not valid for Vulkan 1.2. About 1 ms.
 Status validate(std::span<const uint32_t> words);
 // SPIR-V assembly for people, with names and indentation; the reason when `words` is no module.

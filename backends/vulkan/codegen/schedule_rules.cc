@@ -16,8 +16,8 @@ using kernel::Op;
 constexpr uint32_t kMostUnroll = 64;
 constexpr int64_t kManyIterations = int64_t{1} << 40;
 
-// How often an invocation comes to the end of a loop's body for one point, when `unroll` iterations
-// of innermost loops are unrolled: once an iteration, and once more to leave the loop.
+}  // namespace
+
 int64_t loop_iterations(const kernel::IndexAnalysis& index, int32_t region, uint32_t unroll) {
   const kernel::Function& f = index.kernel().body;
   int64_t sum = 0;
@@ -34,6 +34,8 @@ int64_t loop_iterations(const kernel::IndexAnalysis& index, int32_t region, uint
   }
   return sum;
 }
+
+namespace {
 
 // Shared memory of a team.
 uint32_t team_bytes(const kernel::Kernel& kernel) {

@@ -30,6 +30,11 @@ using Answer = std::variant<Schedule, kernel::Refusal>;
 
 inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
+// How often an invocation comes to the end of a loop's body for one point, when `unroll` iterations
+// of innermost loops are unrolled: once an iteration, and once more to leave the loop. Of the loops
+// in a region of the kernel's body. A trip count without a known limit is a search, of a few.
+int64_t loop_iterations(const kernel::IndexAnalysis& index, int32_t region, uint32_t unroll);
+
 // Keeps the loops of an invocation below the driver's limit. A trip count without a known limit is
 // a search, of a few iterations.
 void limit_iterations(const kernel::IndexAnalysis& index, const Target& target, Schedule& schedule);

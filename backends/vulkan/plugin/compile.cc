@@ -72,7 +72,9 @@ class Compiler {
   Status generate_kernels() {
     const size_t own = plan_->kernels.size() - user_kernels_.size();
     for (const kernel::Kernel& kernel : std::span(plan_->kernels).first(own)) {
-      Result<Shader> shader = generate(kernel, target_);
+      Result<Shader> shader = is_drawn_for_host(kernel, target_)
+                                  ? Result<Shader>(unimplemented("drawn for the host"))
+                                  : generate(kernel, target_);
       DeviceKernel code;
       code.code.name = kernel.name;
       if (shader.ok() && shader->group_count <= static_cast<int64_t>(kMaxGroups)) {

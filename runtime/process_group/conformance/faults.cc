@@ -288,8 +288,11 @@ FaultReport run_fault_check(ProcessGroup& world, const FaultCheck& check,
   Shape shape;
   shape.count = std::max<int64_t>(1, check.bytes / dtype_bytes(shape.dtype));
   shape.root = check.bytes > kSmallBytes ? kVictim : 0;
-  if (Status status = row->run(world, shape, {}); !status.ok()) {
-    return {"before anything happened: " + status.to_string(), {}, 0};
+  // The others may hear of the victim's end while they are still in the first call.
+  if (is_victim || !check.ends_victim()) {
+    if (Status status = row->run(world, shape, {}); !status.ok()) {
+      return {"before anything happened: " + status.to_string(), {}, 0};
+    }
   }
   Status status;
   std::jthread end;
