@@ -81,6 +81,11 @@ std::string NetworkPeer::name() const {
   return name_;
 }
 
+std::chrono::nanoseconds NetworkPeer::silent_for() const {
+  const std::lock_guard lock(mutex_);
+  return silent_;
+}
+
 Status NetworkPeer::status() const {
   const std::lock_guard lock(mutex_);
   if (!is_connected_) return failed_precondition("{} is not connected", name_);

@@ -60,6 +60,7 @@ class NetworkPeer {
 
   std::string name() const;
   Status status() const;
+  std::chrono::nanoseconds silent_for() const;
   // `alive` keeps all of this as long as the thread runs.
   Status connect(const NetworkCard& card, std::shared_ptr<void> alive);
   void send(Message message, CompletionRef sent);

@@ -96,6 +96,9 @@ int NetworkTransport::rank() const { return static_cast<int>(state_->base.own.ra
 int NetworkTransport::size() const { return static_cast<int>(state_->base.own.size); }
 std::string NetworkTransport::name(int process) const { return state_->peer(process).name(); }
 Status NetworkTransport::status(int process) const { return state_->peer(process).status(); }
+std::chrono::nanoseconds NetworkTransport::silent_for(int process) const {
+  return state_->peer(process).silent_for();
+}
 
 void NetworkTransport::send(int process, Message message, CompletionRef sent) {
   state_->peer(process).send(std::move(message), std::move(sent));

@@ -56,6 +56,7 @@ class NetworkTransport final : public Transport {
   int size() const override;
   std::string name(int process) const override;
   Status status(int process) const override;
+  std::chrono::nanoseconds silent_for(int process) const override;
   void send(int process, Message message, CompletionRef sent) override;
   void abandon(int process, const Status& why) override;
 

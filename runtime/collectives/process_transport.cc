@@ -209,6 +209,11 @@ Status ProcessTransport::status(int process) const {
   return engine->status(process);
 }
 
+std::chrono::nanoseconds ProcessTransport::silent_for(int process) const {
+  const Transport* const engine = engine_of(process);
+  return engine == nullptr ? std::chrono::nanoseconds(0) : engine->silent_for(process);
+}
+
 void ProcessTransport::send(int process, Message message, CompletionRef sent) {
   Transport* const engine = engine_of(process);
   if (engine != nullptr) return engine->send(process, std::move(message), std::move(sent));

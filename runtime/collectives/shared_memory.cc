@@ -94,7 +94,7 @@ struct SharedMemory::Peer {
   uint64_t read = 0;
   FrameReader frames;
   uint64_t beats = 0;
-  std::chrono::nanoseconds silent{0};
+  std::atomic<std::chrono::nanoseconds> silent{};  // others read it
 
   // Of the mutex: moves what there is room for into the ring, `most` bytes at most; whether there
   // was anything to move.
@@ -231,6 +231,10 @@ Status SharedMemory::status(int process) const {
   const std::lock_guard lock(peer.mutex);
   if (!peer.is_connected) return failed_precondition("{} is not connected", peer.name);
   return peer.status;
+}
+
+std::chrono::nanoseconds SharedMemory::silent_for(int process) const {
+  return state_->peer(process).silent.load(std::memory_order_relaxed);
 }
 
 Status SharedMemory::connect(int process, std::string_view card) {
@@ -374,14 +378,15 @@ void SharedMemory::State::look_after(int process, Peer& peer, std::chrono::nanos
   }
   const uint64_t beats = theirs.life.beats.load(std::memory_order_relaxed);
   // A pause of this process says nothing of the other: both may have been stopped.
-  peer.silent = beats != peer.beats ? std::chrono::nanoseconds(0)
-                                    : peer.silent + std::min(passed, 2 * options.beat);
+  std::chrono::nanoseconds silent(0);
+  if (beats == peer.beats) silent = peer.silent.load() + std::min(passed, 2 * options.beat);
+  peer.silent = silent;
   peer.beats = beats;
-  if (options.silence.count() == 0 || peer.silent < options.silence) return;
+  if (options.silence.count() == 0 || silent < options.silence) return;
   lose(process, peer,
        deadline_exceeded("{} has given no sign of life for {:.1f} s: it is stopped, or its machine "
                          "stands still",
-                         peer.name, std::chrono::duration<double>(peer.silent).count()));
+                         peer.name, std::chrono::duration<double>(silent).count()));
 }
 
 void SharedMemory::State::receive() {

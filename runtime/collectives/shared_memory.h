@@ -47,6 +47,7 @@ class SharedMemory final : public Transport {
   int size() const override;
   std::string name(int process) const override;
   Status status(int process) const override;
+  std::chrono::nanoseconds silent_for(int process) const override;
   void send(int process, Message message, CompletionRef sent) override;
 
  private:

@@ -62,6 +62,11 @@ class Transport {
   virtual std::string name(int process) const = 0;
   // Ok from its connection on until it is lost; before it, FAILED_PRECONDITION.
   virtual Status status(int process) const = 0;
+  // How long nothing has shown that the process lives, while this one ran; zero where it is not
+  // known. Who is stopped is told by it long before it is lost.
+  virtual std::chrono::nanoseconds silent_for(int /*process*/) const {
+    return std::chrono::nanoseconds(0);
+  }
 
   // Returns at once. `sent`, which may be null, is completed when the message is on its way and
   // arrives even if this process ends, or with the reason why the other is lost. The blocks are

@@ -42,6 +42,7 @@ class Hub {
   void remove(uint64_t group);
   void send(int process, const Head& head, std::vector<HostArray> blocks, CompletionRef sent);
   std::string name(int process) const { return transport_->name(process); }
+  std::chrono::nanoseconds silent_for(int process) const { return transport_->silent_for(process); }
   // Transport::abandon.
   void abandon(int process, const Status& why) { transport_->abandon(process, why); }
 

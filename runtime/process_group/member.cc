@@ -2,6 +2,7 @@
 #include "runtime/process_group/member.h"
 
 #include <algorithm>
+#include <chrono>
 #include <optional>
 
 #include "runtime/base/async/thread.h"
@@ -418,6 +419,9 @@ void Member::post(int to, Head head, std::vector<HostArray> blocks, CompletionRe
   hub_.send(processes_[static_cast<size_t>(to)], head, std::move(blocks), std::move(sent));
 }
 
+// Many beats of any transport.
+constexpr std::chrono::milliseconds kSilent(500);
+
 std::string Member::late(uint64_t sequence, const Call& own,
                          const std::vector<int>& missing) const {
   std::string text =
@@ -435,6 +439,14 @@ std::string Member::late(uint64_t sequence, const Call& own,
   }
   if (missing.size() > kNamed) {
     text += fmt::format("; in all for ranks {}", rendezvous::rank_list(missing));
+  }
+  // Whom this rank waits for may itself wait for another, of which it has all it needs.
+  for (int r = 0; r < size(); ++r) {
+    if (r == rank_) continue;
+    const auto silent = hub_.silent_for(processes_[static_cast<size_t>(r)]);
+    if (silent < kSilent) continue;
+    text += fmt::format("; {} has given no sign of life for {:.1f} s", describe(r),
+                        std::chrono::duration<double>(silent).count());
   }
   return text;
 }

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The order in which messages of several ranks may come, which real transports seldom show.
+// What real transports seldom show: other orders of messages of several ranks, and silence.
 #include "runtime/process_group/member.h"
 
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <utility>
 
 #include "runtime/process_group/testing/silent_transport.h"
 
@@ -42,6 +43,24 @@ TEST(Member, CallsBeforeTheOneThatFailedComeToTheirEnd) {
   EXPECT_TRUE(first.wait().ok()) << first.error().to_string();
   EXPECT_EQ(second.wait().code(), StatusCode::kFailedPrecondition);
   EXPECT_EQ(member.start("third", nullptr).wait().code(), StatusCode::kFailedPrecondition);
+}
+
+// Rank 2 waits for a piece of rank 0's, which itself waits for rank 1, which is stopped.
+TEST(Member, WhoGivesNoSignOfLifeIsNamedAtTheDeadline) {
+  auto transport = std::make_unique<SilentTransport>(2, 3);
+  transport->silent = 1;
+  Hub hub(std::move(transport));
+  Member member(hub, "test", {0, 1, 2}, 2);
+  const Work work = member.start("a call", [&](uint64_t sequence) {
+    return member.take(sequence, Call(), 0, 0, Deadline::in(std::chrono::milliseconds(10)))
+        .status();
+  });
+  const Status status = work.wait();
+  EXPECT_EQ(status.code(), StatusCode::kDeadlineExceeded);
+  for (const char* text : {"waits in vain for rank 0 (process 0)",
+                           "rank 1 (process 1) has given no sign of life for 2.0 s"}) {
+    EXPECT_NE(status.message().find(text), std::string::npos) << status.to_string();
+  }
 }
 
 }  // namespace
