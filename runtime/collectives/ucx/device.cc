@@ -91,18 +91,34 @@ void check(ucs_status_t status, const char* what) {
   if (status != UCS_OK) throw std::runtime_error(std::string(what) + ucs_status_string(status));
 }
 
+// Whether what a program sets of a transport is called as in the environment ("TCP_CONN_NB") or
+// without the transport's name. UCX passes over a name that it does not know.
+bool takes_full_names() {
+  unsigned major = 0, minor = 0, release = 0;
+  ucp_get_version(&major, &minor, &release);
+  return major > 1 || minor >= 17;
+}
+
 ucp_context_h open_context(const std::string& address) {
   ucp_config_t* config = nullptr;
   check(ucp_config_read(nullptr, nullptr, &config), "its configuration: ");
   const std::unique_ptr<ucp_config_t, void (*)(ucp_config_t*)> owned(config, ucp_config_release);
-  const auto set = [&](const char* name, const std::string& value) {
-    if (std::getenv((std::string("UCX_") + name).c_str()) != nullptr) return;
-    check(ucp_config_modify(config, name, value.c_str()), name);
+  const auto set = [&](const std::string& name, const std::string& value) {
+    if (std::getenv(("UCX_" + name).c_str()) != nullptr) return;
+    check(ucp_config_modify(config, name.c_str(), value.c_str()), name.c_str());
   };
   set("NET_DEVICES", network_devices(address));
   // Its shared memory does not notice processes that die; ours is used within a machine.
   set("TLS", "^shm,self");
-  if (address.find(':') != std::string::npos) set("TCP_AF_PRIO", "inet6");
+  const auto set_tcp = [&](const std::string& name, const char* value) {
+    const std::string full = "TCP_" + name;
+    if (std::getenv(("UCX_" + full).c_str()) != nullptr) return;
+    set(takes_full_names() ? full : name, value);
+  };
+  if (address.find(':') != std::string::npos) set_tcp("AF_PRIO", "inet6,inet");
+  // Where a connection that was made by a connect that blocks is lost before the endpoint is, UCX
+  // both hands the endpoint out and frees it, and ends the process.
+  set_tcp("CONN_NB", "y");
   ucp_params_t parameters = {};
   parameters.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_MT_WORKERS_SHARED;
   parameters.features = UCP_FEATURE_TAG | UCP_FEATURE_WAKEUP;

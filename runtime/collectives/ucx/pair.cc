@@ -183,7 +183,8 @@ void Pair::connect(std::string_view partner) {
   };
   post(operations[kReceive], kReceive, kHelloChannel,
        std::as_writable_bytes(std::span(&received, 1)));
-  // One after the other: where connections of both ends cross UCX 1.13 ends the process more often.
+  // One after the other: where connections of both ends cross and are lost, UCX handles an event of
+  // one that it has just closed, and ends the process.
   bool is_met = name_ < partner || progress_until(lock, end, [&] { return is_over(kReceive); });
   if (is_met) {
     create_endpoint(address);
