@@ -10,6 +10,7 @@
 #   tools/install.sh --torch             a virtual environment with torch, torch_xla and pytest, 2 GB,
 #                                        without the GPU libraries that PyPI's torch names
 #   tools/install.sh --wheel             a virtual environment with the tools of tools/wheel.sh
+#   tools/install.sh --ucx               UCX, another engine for messages between machines
 #   tools/install.sh --roots             small roots of Debian 12 and sid with Python, 300 MB each, in
 #                                        .cache/roots; needs root
 #   tools/install.sh --swiftshader       SwiftShader of Debian's chromium-common, in .cache/drivers
@@ -40,11 +41,12 @@ while [ $# -gt 0 ]; do
     --python) python_versions+=("$2"); shift ;;
     --torch) has_torch=1; packages+=(libpython3.11) ;;
     --wheel) has_wheel=1 ;;
+    --ucx) packages+=(libucx-dev) ;;
     --roots) packages+=(debootstrap); roots=(bookworm sid) ;;
     --swiftshader) drivers+=(swiftshader) ;;
     --sid) packages+=(debootstrap); drivers+=(sid) ;;
     --sid-python) packages+=(debootstrap); drivers+=(sid-python); sid_python=$2; shift ;;
-    -h|--help) sed -n '3,19p' "$0" | sed 's/^# \{0,1\}//'; exit 0 ;;
+    -h|--help) sed -n '3,20p' "$0" | sed 's/^# \{0,1\}//'; exit 0 ;;
     *) echo "install.sh: unknown argument '$1'; see --help" >&2; exit 2 ;;
   esac
   shift

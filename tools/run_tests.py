@@ -406,6 +406,22 @@ def validate_modules(log, counter):
     return status
 
 
+def stage_ucx(log, counter, quick):
+    """UCX in Gloo's place between machines: its library, transports over it, gangs of processes."""
+    targets = ["collectives_transport_test", "gang_processes_test"]
+    code = (run(["tools/install.sh", "--ucx"], log) or
+            run(["cmake", "--preset", "default", "-DHEKLA_WITH_UCX=ON"], log) or
+            build("default", log, targets))
+    if code:
+        return code
+    status = 0
+    for test in targets:
+        report = LOGS / f"ucx-{test}.xml"
+        status |= gtest([f"build/tests/{test}", "--gtest_filter=*ucx*:Ucx*", f"--gtest_output=xml:{report}"],
+                        report, log, counter, {})
+    return status
+
+
 def stage_absent_gpus(log, counter, quick):
     """Real drivers of GPUs that are not there: each pipeline of the real programs, of benchmarks and
     of kernels for GPUs is created, with what the driver tells of it, and a launch ends in words."""
@@ -572,6 +588,7 @@ STAGES = {
     "mesa26": stage_mesa26,
     f"python-{SID_JAX}": stage_sid_jax,
     "absent-gpus": stage_absent_gpus,
+    "ucx": stage_ucx,
     "asan": sanitizer_stage("asan", cases=NOT_ADDRESS),
     "tsan": sanitizer_stage("tsan", THREADED_TESTS, NOT_THREADED),
     "fuzz": stage_fuzz,
@@ -596,11 +613,13 @@ def drawn_sanitizers() -> list:
 
 # With drivers, or a Python, that take a root of Debian sid, 600 MB and 1.7 GB.
 OTHER_DRIVERS = ["mesa26", "absent-gpus", f"python-{SID_JAX}"]
+# With another engine of messages, which few have installed.
+ENGINES = ["ucx"]
 # Compiles all but the tests and the drivers once more: minutes.
 LONG = ["adding-an-op", "adding-a-step"]
 # In roots of two distributions, 300 MB each.
 ROOTS = ["wheel"]
-ALL = [name for name in STAGES if name not in SANITIZERS + OTHER_DRIVERS + LONG + ROOTS]
+ALL = [name for name in STAGES if name not in SANITIZERS + OTHER_DRIVERS + ENGINES + LONG + ROOTS]
 
 
 def processor_seconds() -> float:

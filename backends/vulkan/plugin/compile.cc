@@ -72,7 +72,7 @@ class Compiler {
   Status generate_kernels() {
     const size_t own = plan_->kernels.size() - user_kernels_.size();
     for (const kernel::Kernel& kernel : std::span(plan_->kernels).first(own)) {
-      Result<Shader> shader = is_drawn_for_host(kernel, target_)
+      Result<Shader> shader = !fail_on_fallback_ && is_drawn_for_host(kernel, target_)
                                   ? Result<Shader>(unimplemented("drawn for the host"))
                                   : generate(kernel, target_);
       DeviceKernel code;
