@@ -324,12 +324,14 @@ TEST_P(AnyTransportFaults, AStoppedProcessIsNamedAndHearsOfItLater) {
       const std::vector<Message> told = ear.wait_for(1 - rank, 1);
       if (told.size() != 1 || !sent->await().ok()) return 4;
       if (rank == 1) ::raise(SIGSTOP);
-      std::chrono::nanoseconds silent(0);
-      while (rank == 0 && !ear.has_lost(1)) {
-        silent = std::max(silent, own.transport->silent_for(1));
-        std::this_thread::sleep_for(milliseconds(1));
+      if (rank == 0) {
+        std::chrono::nanoseconds silent(0);
+        while (!ear.has_lost(1)) {
+          silent = std::max(silent, own.transport->silent_for(1));
+          std::this_thread::sleep_for(milliseconds(1));
+        }
+        if (silent < milliseconds(100)) return 5;
       }
-      if (rank == 0 && silent < milliseconds(100)) return 5;
       const Status why = ear.wait_for_loss(1 - rank);
       if (rank == 1) return contains(why, "has given up on this process") ? 0 : 1;
       if (why.code() != StatusCode::kDeadlineExceeded) return 2;

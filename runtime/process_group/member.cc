@@ -419,9 +419,6 @@ void Member::post(int to, Head head, std::vector<HostArray> blocks, CompletionRe
   hub_.send(processes_[static_cast<size_t>(to)], head, std::move(blocks), std::move(sent));
 }
 
-// Many beats of any transport.
-constexpr std::chrono::milliseconds kSilent(500);
-
 std::string Member::late(uint64_t sequence, const Call& own,
                          const std::vector<int>& missing) const {
   std::string text =
@@ -441,6 +438,7 @@ std::string Member::late(uint64_t sequence, const Call& own,
     text += fmt::format("; in all for ranks {}", rendezvous::rank_list(missing));
   }
   // Whom this rank waits for may itself wait for another, of which it has all it needs.
+  constexpr std::chrono::milliseconds kSilent(500);  // many beats of any transport
   for (int r = 0; r < size(); ++r) {
     if (r == rank_) continue;
     const auto silent = hub_.silent_for(processes_[static_cast<size_t>(r)]);

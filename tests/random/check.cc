@@ -27,6 +27,8 @@ namespace {
 
 using ir::OpCode;
 
+constexpr std::string_view kCheckedWith = "// Checked with:";  // opens CheckOptions in a text
+
 // Teams of attention on matrix units, for any that have 8 or 16 rows, columns and products.
 constexpr std::array kMatrixTiles = {"1x16x16", "2x16x32", "4x32x16", "2x48x32"};
 
@@ -526,10 +528,6 @@ std::string to_text(const Program& program) {
   function->result_attributes.resize(types.size());
   module->functions.push_back(std::move(function));
   return stablehlo::print_module(*module);
-}
-
-namespace {
-constexpr std::string_view kCheckedWith = "// Checked with:";
 }
 
 std::string to_comment(const CheckOptions& options) {

@@ -679,9 +679,9 @@ Result<Shader> generate_for(const kernel::Kernel& kernel, const Target& target) 
     kernel::Implementation longer{fmt::format("{}, as chosen at first", shader.schedule),
                                   refusal()};
     HEKLA_ASSIGN_OR_RETURN(shader, generate_scheduled(index, without_repetition(target)));
+    if (is_too_long()) return unimplemented("kernel {}: {}", kernel.name, refusal());
     shader.implementations.insert(shader.implementations.begin(), std::move(longer));
   }
-  if (is_too_long()) return unimplemented("kernel {}: {}", kernel.name, refusal());
 #ifdef HEKLA_VALIDATE_SHADERS
   // Matrix units' instructions are newer than Debian 12's validator: their modules are kept for
   // another one (matrix_layout_test.cc).
