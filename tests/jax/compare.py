@@ -4,11 +4,14 @@
 Tolerance: JAX's own for the dtype (default_tolerance(), as rtol and atol, which is how JAX's tests
 use it). Where jaxlib's CPU is itself further than that from the same function in f64, as after a
 long sum, a result passes if it is no further from the f64 result than ROOM times jaxlib's worst
-element; ROOM is the one of tests/programs/make_programs.py.
+element; ROOM is the one of tests/programs/make_programs.py. Where there is no wider result, as that
+of a function in f64, the measure is how far jaxlib's moves with a rounding of each argument.
 """
 import collections
 import contextlib
+import copy
 import hashlib
+import itertools
 import os
 import pathlib
 import pickle
@@ -93,16 +96,20 @@ def close(got, want, rtol, atol):
     return np.allclose(wide(got), wide(want), rtol=rtol, atol=atol, equal_nan=True)
 
 
-def in_f64(cpu, function, args):
-    """The function on arguments made f64 or c128: [] where that would be another function."""
+def widened(args):
     def widen(x):
         x = np.asarray(x)
         return wide(x) if jnp.issubdtype(x.dtype, np.inexact) else x
+    return jax.tree.map(widen, args)
+
+
+def in_f64(cpu, function, args):
+    """The function on arguments made f64 or c128: [] where that would be another function."""
     if not any(jnp.issubdtype(np.asarray(x).dtype, np.inexact) for x in jax.tree.leaves(args)):
         return []
     try:
         with x64():
-            return expected(cpu, function, jax.tree.map(widen, args), 'in f64')
+            return expected(cpu, function, widened(args), 'in f64')
     except (TypeError, ValueError, NotImplementedError):
         return []
 
@@ -117,11 +124,47 @@ def error_of_cpu(want, truth):
     return worst if worst <= MOST * float(jnp.finfo(want.dtype).eps) * size else 0.0
 
 
-def check_same(device, cpu, function, args, exact=False):
-    """Asserts equal results on both devices. exact: value for value, whatever the dtype."""
+def moved_by_a_rounding(args):
+    """The arguments, each f32 and f64 among them, also parts of complex numbers, up or down by one
+    rounding at random."""
+    random = np.random.RandomState(0)
+
+    def move(x):
+        x = np.asarray(x)
+        if x.dtype in (np.complex64, np.complex128):
+            return (move(x.real) + 1j * move(x.imag)).astype(x.dtype)
+        if x.dtype not in (np.float32, np.float64):
+            return x
+        return np.where(np.isfinite(x), np.nextafter(x, random.choice([-np.inf, np.inf], x.shape).astype(x.dtype)), x)
+    return jax.tree.map(move, args)
+
+
+def in_long_double(function, args):
+    """[result] of a function of numpy in its long double."""
+    kind = np.clongdouble if np.iscomplexobj(args[0]) else np.longdouble
+    with np.errstate(all='ignore'):
+        return [wide(function(*(np.asarray(x).astype(kind) for x in args)))]
+
+
+def measures(cpu, function, args, want, wider):
+    """Ways to tell how far off results may be, the best first: (what they should be, results of
+    jaxlib's that are as far from it as ours may be)."""
+    reference = in_f64(cpu, function, args)
+    yield reference, want
+    if wider is not None:
+        yield in_long_double(wider, args), want
+    if reference:
+        yield reference, in_f64(cpu, function, moved_by_a_rounding(widened(args)))
+    else:
+        yield want, expected(cpu, function, moved_by_a_rounding(args), 'moved')
+
+
+def check_same(device, cpu, function, args, exact=False, wider=None):
+    """Asserts equal results on both devices. exact: value for value, whatever the dtype. wider: a
+    function of numpy that gives the same, if jaxlib's own f64 is too far off to be a measure."""
     got, want = on(device, function, args), expected(cpu, function, args)
     assert len(got) == len(want)
-    reference = None
+    known, = itertools.tee(measures(cpu, function, args, want, wider), 1)   # each is had once
     for i, (g, w) in enumerate(zip(got, want)):
         assert g.shape == w.shape and g.dtype == w.dtype, f'output {i}: {g.dtype}{g.shape}'
         if exact or not jnp.issubdtype(w.dtype, np.inexact):
@@ -130,11 +173,8 @@ def check_same(device, cpu, function, args, exact=False):
         limit = tolerance(w.dtype)
         if close(g, w, limit, limit):
             continue
-        if reference is None:
-            reference = in_f64(cpu, function, args)
-        if i < len(reference) and reference[i].shape == w.shape:
-            truth = wide(reference[i])
-            if close(g, truth, limit, ROOM * error_of_cpu(w, truth)):
-                continue
+        if any(close(g, wide(truth[i]), limit, ROOM * error_of_cpu(measure[i], wide(truth[i])))
+               for truth, measure in copy.copy(known) if i < len(truth) and truth[i].shape == w.shape):
+            continue
         np.testing.assert_allclose(wide(g), wide(w), rtol=limit, atol=limit,
                                    err_msg=f'output {i} ({w.dtype})')

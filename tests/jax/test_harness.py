@@ -9,21 +9,21 @@ import zlib
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax import lax
 
 from compare import check_same
 
 test_harnesses = pytest.importorskip('jax._src.internal_test_util.test_harnesses')
 
-# Primitives that JAX cannot lower for a new platform, with or without the package.
-NO_RULE = {'eig', 'schur', 'hessenberg', 'tridiagonal', 'geqp3'}
 # Results that are not unique: signs, order and phases of vectors. test_linalg.py checks these.
-NOT_UNIQUE = {'eigh', 'svd', 'qr', 'lu', 'geqrf', 'householder_product'}
+NOT_UNIQUE = {'eig', 'eigh', 'geqp3', 'geqrf', 'hessenberg', 'householder_product', 'lu', 'qr', 'schur', 'svd',
+              'tridiagonal'}
 
 
 def chosen(share):
     for harness in test_harnesses.all_harnesses:
         if zlib.crc32(harness.fullname.encode()) % share == 0 and harness.filter('cpu'):
-            if harness.group_name not in NO_RULE | NOT_UNIQUE:
+            if harness.group_name not in NOT_UNIQUE:
                 yield harness
 
 
@@ -33,12 +33,32 @@ def pytest_generate_tests(metafunc):
     metafunc.parametrize('harness', harnesses, ids=[h.fullname for h in harnesses])
 
 
+# Where jaxlib's own f64 is no measure: up to 110 ULP off (docs/accuracy.md).
+WIDER = {'atanh': np.arctanh, 'log': np.log, 'log1p': np.log1p, 'pow': np.power, 'tan': np.tan}
+
+
+def whatever_ties(harness):
+    """The harness's function with results that do not depend on the order of what compares as equal."""
+    if harness.group_name == 'approx_top_k':
+        def by_value(x, *rest):
+            values, indices = harness.dyn_fun(x, *rest)
+            ordered = jnp.sort(indices, axis=-1)
+            return values, jnp.take_along_axis(x, indices, -1), jnp.all(ordered[..., 1:] != ordered[..., :-1])
+        return by_value
+    if harness.group_name == 'sort' and not harness.params['is_stable']:
+        def by_row(*args):
+            results = harness.dyn_fun(*args)
+            return *results[:harness.params['num_keys']], *lax.sort(
+                results, dimension=harness.params['dimension'], num_keys=len(results))
+        return by_row
+    if harness.group_name == 'cholesky':  # above the diagonal anything may stand
+        return lambda *args: jnp.tril(harness.dyn_fun(*args))
+    return harness.dyn_fun
+
+
 def test_same_as_cpu(device, cpu, ours, harness):
     lapack = {'cholesky', 'triangular_solve', 'custom_linear_solve', 'tridiagonal_solve'}
     if not ours and device != cpu and harness.group_name in lapack:
         pytest.skip('a foreign CPU plugin gets calls into LAPACK that it does not have')
     args = harness.dyn_args_maker(np.random.RandomState(0))
-    function = harness.dyn_fun
-    if harness.group_name == 'cholesky':  # above the diagonal anything may stand
-        function = lambda *args: jnp.tril(harness.dyn_fun(*args))
-    check_same(device, cpu, function, list(args))
+    check_same(device, cpu, whatever_ties(harness), list(args), wider=WIDER.get(harness.group_name))
