@@ -56,7 +56,7 @@ std::optional<ContractionRows> contraction_rows(const Contraction& c, RowsOf of)
   // Of the side that does not number rows, every row needs all.
   result.bytes = {is_by_rows(of) ? lhs * dtype_bytes(c.lhs_dtype) : 0,
                   is_by_rows(of) ? 0 : rhs * dtype_bytes(c.rhs_dtype),
-                  out * dtype_bytes(DType::kF32)};
+                  out * dtype_bytes(c.out_dtype)};
   const int64_t named = of == RowsOf::kLhs   ? result.bytes[0]
                         : of == RowsOf::kRhs ? result.bytes[1]
                                              : result.bytes[2];

@@ -171,9 +171,10 @@ kernel::Refusal why_no_types(const ir::Operation& op, const LowerOptions& option
   const bool are_floats = out == DType::kF32 && is_narrow_or_f32(lhs) && is_narrow_or_f32(rhs);
   const bool are_integers = (out == DType::kI32 || out == DType::kUI32) && is_narrow_integer(lhs) &&
                             is_narrow_integer(rhs);
-  if (are_floats || are_integers) return {};
+  const bool are_doubles = lhs == DType::kF64 && rhs == DType::kF64 && out == DType::kF64;
+  if (are_floats || are_doubles || are_integers) return {};
   return fmt::format(
-      "sums in {} of {} and {}: only f32 of f32, bf16 and f16, and i32 of i8, u8 and "
+      "sums in {} of {} and {}: only f32 of f32, bf16 and f16, f64 of f64, and i32 of i8, u8 and "
       "i16",
       dtype_name(out), dtype_name(lhs), dtype_name(rhs));
 }
@@ -319,6 +320,9 @@ kernel::Refusal why_not_worth_it(const Contraction& c, const LowerOptions& optio
   }
   if (c.chains > 1 && work >= kLeastChainedWork && std::max(rows, columns) >= kLeastWide) {
     return {};
+  }
+  if (c.lhs_dtype == DType::kF64 && std::min(rows, columns) == 1) {
+    return "a product with a vector of f64";
   }
   const double batch_work = work / static_cast<double>(kernel::axes_size(c.batch));
   const double narrow_work = static_cast<double>(std::min(rows, columns) * depth);

@@ -23,22 +23,39 @@ constexpr int64_t kLeastColumns = 128;
 
 }  // namespace
 
-const MicroKernels& kernels_for_columns(const MicroKernels& kernels,
-                                        [[maybe_unused]] int64_t columns) {
 #ifdef HEKLA_X86_KERNELS
-  const MicroKernels& narrow = avx2_micro_kernels();
+namespace {
+
+template <typename Kernels>
+const Kernels& narrower(const Kernels& kernels, const Kernels& narrow, int64_t columns) {
   // Wider ones are those of AVX-512, which has the instructions of AVX2.
-  if (kernels.columns > narrow.columns && columns <= narrow.half_columns) return narrow;
-#endif
-  return kernels;
+  return kernels.columns > narrow.columns && columns <= narrow.half_columns ? narrow : kernels;
 }
 
-Blocking choose_blocking(const BlockingProblem& problem, const MicroKernels& kernels,
+}  // namespace
+
+const MicroKernels& kernels_for_columns(const MicroKernels& kernels, int64_t columns) {
+  return narrower(kernels, avx2_micro_kernels(), columns);
+}
+
+const MicroKernelsOf<double>& kernels_for_columns(const MicroKernelsOf<double>& kernels,
+                                                  int64_t columns) {
+  return narrower(kernels, *avx2_micro_kernels().doubles, columns);
+}
+#else
+const MicroKernels& kernels_for_columns(const MicroKernels& kernels, int64_t) { return kernels; }
+
+const MicroKernelsOf<double>& kernels_for_columns(const MicroKernelsOf<double>& kernels, int64_t) {
+  return kernels;
+}
+#endif
+
+Blocking choose_blocking(const BlockingProblem& problem, const TileShape& kernels,
                          int64_t cache_bytes) {
   const int64_t cache =
       std::clamp(cache_bytes == 0 ? kUnknownCache : cache_bytes, kLeastCache, kMostCache);
   // Half of it for the packed columns of a rectangle, in elements.
-  const int64_t packed = cache / 2 / 4;
+  const int64_t packed = cache / 2 / problem.bytes;
   const int64_t columns = round_up(problem.columns, kernels.half_columns);
   Blocking blocking;
   const int64_t most = problem.rows_in_place ? kDepth : kPackedDepth;
@@ -54,13 +71,13 @@ Blocking choose_blocking(const BlockingProblem& problem, const MicroKernels& ker
   blocking.panels = std::max<int64_t>(
       1, std::min(kGroupColumns, packed / std::max<int64_t>(1, packed_depth)) / kernels.columns);
   // Rows of a block take a quarter of the cache.
-  const int64_t rows = cache / 4 / 4 / std::max<int64_t>(1, packed_depth);
+  const int64_t rows = cache / 4 / problem.bytes / std::max<int64_t>(1, packed_depth);
   blocking.rows =
       std::clamp<int64_t>(rows / kernels.rows, 2, kMostRows / kernels.rows) * kernels.rows;
   return blocking;
 }
 
-Blocking draw_blocking(const BlockingProblem& problem, const MicroKernels& kernels,
+Blocking draw_blocking(const BlockingProblem& problem, const TileShape& kernels,
                        std::mt19937_64& random) {
   const auto any = [&](int64_t low, int64_t high) {
     return std::uniform_int_distribution<int64_t>(low, high)(random);

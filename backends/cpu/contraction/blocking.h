@@ -39,20 +39,23 @@ struct BlockingProblem {
   int64_t columns = 1;
   int64_t depth = 1;
   bool rows_in_place = false;
-  int depths = 1;  // of an element
-  int unit = 1;    // elements of a run: a multiple of so many
+  int depths = 1;     // of an element
+  int64_t bytes = 4;  // of a sum, and of an element of a panel
+  int unit = 1;       // elements of a run: a multiple of so many
   bool has_windows = false;
   int64_t chunk = 0;  // products of the longest of several chunks, which are the blocks; 0: one
 };
 
 // Those of shorter vectors, with the same bits, where `columns` would leave most of a longer one
-// empty; else `kernels`. For floats.
+// empty; else `kernels`. Not for integers.
 const MicroKernels& kernels_for_columns(const MicroKernels& kernels, int64_t columns);
+const MicroKernelsOf<double>& kernels_for_columns(const MicroKernelsOf<double>& kernels,
+                                                  int64_t columns);
 
 // `cache_bytes`: of a core's second level cache; 0: not known.
-Blocking choose_blocking(const BlockingProblem& problem, const MicroKernels& kernels,
+Blocking choose_blocking(const BlockingProblem& problem, const TileShape& kernels,
                          int64_t cache_bytes);
-Blocking draw_blocking(const BlockingProblem& problem, const MicroKernels& kernels,
+Blocking draw_blocking(const BlockingProblem& problem, const TileShape& kernels,
                        std::mt19937_64& random);
 
 // Of this machine, read once.

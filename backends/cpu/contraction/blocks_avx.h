@@ -8,7 +8,25 @@ inline float sum_256(__m256 v) {
   return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
 }
 
-// to[i * width + l] = lanes[l][at + i], for i and l below 8.
+template <typename Real>
+constexpr int kBlockOf = 32 / static_cast<int>(sizeof(Real));
+
+// to[i * width + l] = lanes[l][at + i], for i and l below kBlockOf.
+inline void transpose_block(const double* const* lanes, int64_t at, double* to, int64_t width) {
+  __m256d in[4], half[4];
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) in[i] = _mm256_loadu_pd(lanes[i] + at);
+#pragma GCC unroll 2
+  for (int i = 0; i < 4; i += 2) {
+    half[i] = _mm256_unpacklo_pd(in[i], in[i + 1]);
+    half[i + 1] = _mm256_unpackhi_pd(in[i], in[i + 1]);
+  }
+#pragma GCC unroll 2
+  for (int i = 0; i < 2; ++i) {
+    _mm256_storeu_pd(to + i * width, _mm256_permute2f128_pd(half[i], half[i + 2], 0x20));
+    _mm256_storeu_pd(to + (i + 2) * width, _mm256_permute2f128_pd(half[i], half[i + 2], 0x31));
+  }
+}
 inline void transpose_block(const float* const* lanes, int64_t at, float* to, int64_t width) {
   __m256 in[8], half[8];
 #pragma GCC unroll 8

@@ -28,6 +28,8 @@ constexpr int64_t kLeastUnitRun = 32;
 
 Narrow narrow_of(DType dtype) {
   switch (dtype) {
+    case DType::kF64:
+      return Narrow::kF64;
     case DType::kBF16:
       return Narrow::kBF16;
     case DType::kF16:
@@ -43,11 +45,14 @@ Narrow narrow_of(DType dtype) {
   }
 }
 
+// Elements that are read where they lie.
+bool is_wide(Narrow narrow) { return narrow == Narrow::kF32 || narrow == Narrow::kF64; }
+
 }  // namespace
 
 PreparedContraction::PreparedContraction(const kernel::Contraction& c, const MicroKernels& kernels,
                                          uint64_t schedule_seed, bool by_rows)
-    : kernels_(&kernels), by_rows_(by_rows) {
+    : kernels_(&kernels), doubles_(kernels.doubles), by_rows_(by_rows) {
   prepare(c, schedule_seed);
   rhs_elements_ = c.rhs_elements;
   rhs_dtype_ = c.rhs_dtype;
@@ -95,7 +100,7 @@ void PreparedContraction::prepare(const kernel::Contraction& c, uint64_t schedul
   std::mt19937_64 random(schedule_seed ^
                          static_cast<uint64_t>(c.out_elements * 8191 + depth_size_));
   // A few columns leave most of a vector empty: less work than to pack the rows as columns.
-  const bool reads_rows = narrow_of(rows_.dtype) == Narrow::kF32 && !depth_.empty() &&
+  const bool reads_rows = is_wide(narrow_of(rows_.dtype)) && !depth_.empty() &&
                           depth_.back().window < 0 && rows_.depth.back() == 1 &&
                           depth_.back().size >= kLongRun;
   bool swaps = (is_inner(rows_) && !is_inner(columns_) && rows_.size >= 8) ||
@@ -132,8 +137,8 @@ void PreparedContraction::prepare(const kernel::Contraction& c, uint64_t schedul
       depths_ > 1 ? rows_.size + kPackedBytes : std::max<int64_t>(rows_.size, is_wide_ ? 4 : 2);
   estimated_ns_ =
       static_cast<double>(batches_ * rows_done) * static_cast<double>(depth_size_) *
-          static_cast<double>(round_up(columns_.size, is_wide_ ? 1 : kernels_->columns)) *
-          (is_unit ? kUnitWork : 1.0 / depths_) * kNsPerMultiplyAdd * 16.0 / kernels_->columns +
+          static_cast<double>(round_up(columns_.size, is_wide_ ? 1 : tile_shape().columns)) *
+          (is_unit ? kUnitWork : 1.0 / depths_) * kNsPerMultiplyAdd * 16.0 / tile_shape().columns +
       0.1 * static_cast<double>(batches_ * rows_.size * columns_.size) + 200;
   if (is_chained_) {
     estimated_ns_ = static_cast<double>(batches_ * columns_.size) *
@@ -151,11 +156,11 @@ constexpr std::string_view kNames[] = {"partial sums",  "columns in place", "col
 
 }  // namespace
 
-// Columns that lie side by side, in memory and in the result, for few rows of f32.
+// Columns that lie side by side, in memory and in the result, for few rows of f32 or f64.
 kernel::Refusal PreparedContraction::why_not_wide() const {
   if (rows_.size > kWideRows) return fmt::format("{} rows, more than {}", rows_.size, kWideRows);
-  if (columns_.narrow != Narrow::kF32 || rows_.narrow != Narrow::kF32) {
-    return fmt::format("rows of {} and columns of {}, not f32", dtype_name(rows_.dtype),
+  if (!is_wide(columns_.narrow) || !is_wide(rows_.narrow)) {
+    return fmt::format("rows of {} and columns of {}, not f32 or f64", dtype_name(rows_.dtype),
                        dtype_name(columns_.dtype));
   }
   if (windowed_ != 0) return "windows";
@@ -167,8 +172,8 @@ kernel::Refusal PreparedContraction::why_not_wide() const {
 
 // Rows that lie along the depth.
 kernel::Refusal PreparedContraction::why_not_in_place() const {
-  if (rows_.narrow != Narrow::kF32) {
-    return fmt::format("rows of {}, not f32", dtype_name(rows_.dtype));
+  if (!is_wide(rows_.narrow)) {
+    return fmt::format("rows of {}, not f32 or f64", dtype_name(rows_.dtype));
   }
   if (depth_size_ == 1) return {};
   if (rows_.inner_window >= 0) return "a window slides along the depth";
@@ -281,6 +286,7 @@ void PreparedContraction::choose_loops(std::mt19937_64* drawn) {
   if (depths_ == 1 && (loops_ == Loops::kRowsInPlace || loops_ == Loops::kRowsPacked)) {
     const int64_t columns = drawn == nullptr || (*drawn)() % 2 == 0 ? columns_.size : 1;
     kernels_ = &kernels_for_columns(*kernels_, columns);
+    doubles_ = &kernels_for_columns(*doubles_, columns);
   }
   columns_in_place_ = loops_ == Loops::kColumnsInPlace;
   is_wide_ = columns_in_place_ || loops_ == Loops::kColumnsStreamed;
@@ -294,10 +300,17 @@ void PreparedContraction::choose_loops(std::mt19937_64* drawn) {
   for (size_t i = 0; is_cut() && i < chunk_ends_.size(); ++i) {
     chunk = std::max(chunk, chunk_ends_[i] - (i == 0 ? 0 : chunk_ends_[i - 1]));
   }
-  const BlockingProblem problem{rows_.size, columns_.size, depth_size_,    rows_in_place_,
-                                depths_,    unit(),        windowed_ == 1, chunk};
-  blocking_ = drawn == nullptr ? choose_blocking(problem, *kernels_, second_level_cache_bytes())
-                               : draw_blocking(problem, *kernels_, *drawn);
+  const BlockingProblem problem{.rows = rows_.size,
+                                .columns = columns_.size,
+                                .depth = depth_size_,
+                                .rows_in_place = rows_in_place_,
+                                .depths = depths_,
+                                .bytes = has_doubles() ? 8 : 4,
+                                .unit = unit(),
+                                .has_windows = windowed_ == 1,
+                                .chunk = chunk};
+  blocking_ = drawn == nullptr ? choose_blocking(problem, tile_shape(), second_level_cache_bytes())
+                               : draw_blocking(problem, tile_shape(), *drawn);
 }
 
 std::string_view PreparedContraction::schedule_name() const {
@@ -442,6 +455,13 @@ void PreparedContraction::find_runs() {
 bool PreparedContraction::is_finite(const std::byte* rhs) const {
   if (depths_ > 1) return true;
   // The largest exponent: infinity and NaN. In vectors, so without leaving early.
+  if (rhs_dtype_ == DType::kF64) {
+    constexpr uint64_t kExponent = uint64_t{0x7ff} << 52;
+    const auto* bits = reinterpret_cast<const uint64_t*>(rhs);
+    uint64_t highest = 0;
+    for (int64_t i = 0; i < rhs_elements_; ++i) highest = std::max(highest, bits[i] & kExponent);
+    return highest != kExponent;
+  }
   uint32_t most = 0;
   if (rhs_dtype_ == DType::kF32) {
     const auto* bits = reinterpret_cast<const uint32_t*>(rhs);

@@ -11,7 +11,7 @@
 // shapes.
 //
 // Immutable; run by any number of threads at once. Each thread keeps about half a megabyte for
-// packed operands: std::bad_alloc when there is none.
+// packed operands, of f64 as much again: std::bad_alloc when there is none.
 #pragma once
 
 #include <array>
@@ -39,11 +39,11 @@ class PreparedContraction {
   PreparedContraction(const kernel::Contraction& contraction, const MicroKernels& kernels,
                       uint64_t schedule_seed = 0, bool by_rows = false);
 
-  // Pointers to element 0 of the buffers; `out` holds f32, or the i32 sums of integers.
+  // Pointers to element 0 of the buffers; `out` holds f32 or f64, or the i32 sums of integers.
   // `is_parallel` and `cancelled`: see RunOptions. Once `cancelled` is true it returns when each
   // thread has ended its block of rows, columns and depth, or the 32 columns of a product with one
   // vector; `out` then holds anything.
-  void run(const std::byte* lhs, const std::byte* rhs, float* out, bool is_parallel,
+  void run(const std::byte* lhs, const std::byte* rhs, std::byte* out, bool is_parallel,
            const std::atomic<bool>* cancelled = nullptr) const;
   // Tells of sums that are final: `each` more of each of the rows [first, first + count). From any
   // of the threads, which goes on when it returns.
@@ -51,7 +51,7 @@ class PreparedContraction {
   // As run(), telling of sums by the rows that `of` numbers; only where tells_of_sums(). After a
   // cancellation not of all.
   void run_telling(kernel::RowsOf of, const SumsDone& done, const std::byte* lhs,
-                   const std::byte* rhs, float* out, bool is_parallel,
+                   const std::byte* rhs, std::byte* out, bool is_parallel,
                    const std::atomic<bool>* cancelled) const;
   bool tells_of_sums() const { return !is_wide_ && !is_chained_ && parts_.empty(); }
   int64_t sums_of_row(kernel::RowsOf of) const {
@@ -59,7 +59,7 @@ class PreparedContraction {
   }
   // Rows [first, first + count) of those that `of` numbers (kernel/contraction_rows.h), on this
   // thread. Of a contraction that was prepared `by_rows` and has such rows.
-  void run_rows(kernel::RowsOf of, const std::byte* lhs, const std::byte* rhs, float* out,
+  void run_rows(kernel::RowsOf of, const std::byte* lhs, const std::byte* rhs, std::byte* out,
                 int64_t first, int64_t count) const;
   // On one thread.
   double estimated_ns() const { return estimated_ns_; }
@@ -70,6 +70,8 @@ class PreparedContraction {
   static std::span<const std::string_view> schedule_names();
 
  private:
+  friend class ContractionLines;
+  template <typename Real>
   friend class ContractionRun;
   static constexpr int kMostWindows = 4;
 
@@ -153,9 +155,19 @@ class PreparedContraction {
   bool is_cut() const { return chunk_ends_.size() > 1; }
   // Elements of a run are a multiple of so many.
   int unit() const { return kernels_->pack_row == nullptr ? 1 : kUnitElements; }
+  bool has_doubles() const { return rows_.narrow == Narrow::kF64; }
+  const TileShape& tile_shape() const {
+    return has_doubles() ? static_cast<const TileShape&>(*doubles_) : *kernels_;
+  }
+  template <typename Real>
+  const MicroKernelsOf<Real>& kernels_of() const;
+  // Calls body(ContractionRun<Real>) for the type of the sums.
+  void with_run(const std::byte* lhs, const std::byte* rhs, std::byte* out,
+                const std::atomic<bool>* cancelled, const auto& body) const;
 
   const MicroKernels* kernels_;
-  const bool by_rows_;  // for run_rows
+  const MicroKernelsOf<double>* doubles_;  // those that run where has_doubles()
+  const bool by_rows_;                     // for run_rows
   Side rows_, columns_;
   std::vector<DepthAxis> depth_;
   std::vector<BatchAxis> batch_;

@@ -10,7 +10,6 @@
 namespace hekla::cpu {
 namespace {
 
-constexpr int kLineFloats = 16;
 // Rows of a rectangle that are split before its columns, where they are packed.
 constexpr int64_t kManyRows = 96;
 // Depth from which on columns are split before rows, where those are read in place.
@@ -20,12 +19,14 @@ constexpr int64_t kSplitTiles = 4;
 // Parts of the last rectangles.
 constexpr int64_t kLastParts = 4;
 
-alignas(64) constexpr std::array<float, kMostWindowDepth> kZeros{};
+template <typename Real>
+alignas(64) constexpr std::array<Real, kMostWindowDepth> kZeros{};
 
 // While it lives, the thread may run tiles.
+template <typename Real>
 class UnitUse {
  public:
-  explicit UnitUse(const MicroKernels& kernels) : kernels_(kernels) {
+  explicit UnitUse(const MicroKernelsOf<Real>& kernels) : kernels_(kernels) {
     if (kernels_.begin != nullptr) kernels_.begin();
   }
   UnitUse(const UnitUse&) = delete;
@@ -35,12 +36,13 @@ class UnitUse {
   }
 
  private:
-  const MicroKernels& kernels_;
+  const MicroKernelsOf<Real>& kernels_;
 };
 
 }  // namespace
 
-void ContractionRun::run(bool is_parallel) {
+template <typename Real>
+void ContractionRun<Real>::run(bool is_parallel) {
   const double ns = p_.estimated_ns_;
   const double each = ns / static_cast<double>(p_.batches_);
   is_parallel = is_parallel && ns >= kContractionSplitNs;
@@ -53,7 +55,8 @@ void ContractionRun::run(bool is_parallel) {
       p_.batches_, grain, [&](int64_t begin, int64_t end) { run_batches(begin, end, false); });
 }
 
-void ContractionRun::run_rows(bool is_rows, int64_t first, int64_t count) const {
+template <typename Real>
+void ContractionRun<Real>::run_rows(bool is_rows, int64_t first, int64_t count) const {
   const int64_t lines = is_rows ? p_.rows_.size : p_.columns_.size;
   const int64_t most_columns = p_.blocking_.panels * int64_t{kernels_.columns};
   while (count > 0) {
@@ -71,7 +74,8 @@ void ContractionRun::run_rows(bool is_rows, int64_t first, int64_t count) const 
   }
 }
 
-ContractionRun::Batch ContractionRun::batch_at(int64_t number) const {
+template <typename Real>
+typename ContractionRun<Real>::Batch ContractionRun<Real>::batch_at(int64_t number) const {
   Batch batch{rows_, columns_, out_, number};
   for (size_t a = p_.batch_.size(); a-- > 0;) {
     const Prepared::BatchAxis& axis = p_.batch_[a];
@@ -84,7 +88,8 @@ ContractionRun::Batch ContractionRun::batch_at(int64_t number) const {
   return batch;
 }
 
-void ContractionRun::run_batches(int64_t begin, int64_t end, bool is_parallel) const {
+template <typename Real>
+void ContractionRun<Real>::run_batches(int64_t begin, int64_t end, bool is_parallel) const {
   for (int64_t b = begin; b < end && !is_cancelled(); ++b) {
     const Batch batch = batch_at(b);
     if (p_.is_chained_) {
@@ -97,8 +102,8 @@ void ContractionRun::run_batches(int64_t begin, int64_t end, bool is_parallel) c
   }
 }
 
-void ContractionRun::for_ranges(bool is_parallel, int64_t count, int64_t grain,
-                                const std::function<void(int64_t, int64_t)>& body) {
+void ContractionLines::for_ranges(bool is_parallel, int64_t count, int64_t grain,
+                                  const std::function<void(int64_t, int64_t)>& body) {
   if (is_parallel && count > grain) {
     ThreadPool::process_pool().for_ranges(count, grain, body);
   } else {
@@ -106,7 +111,8 @@ void ContractionRun::for_ranges(bool is_parallel, int64_t count, int64_t grain,
   }
 }
 
-ContractionRun::Cut ContractionRun::cut(bool is_parallel) const {
+template <typename Real>
+typename ContractionRun<Real>::Cut ContractionRun<Real>::cut(bool is_parallel) const {
   const int64_t size = p_.rows_.size;
   const int64_t panels = (p_.columns_.size + kernels_.columns - 1) / kernels_.columns;
   const double ns = p_.estimated_ns_ / static_cast<double>(p_.batches_);
@@ -160,7 +166,8 @@ ContractionRun::Cut ContractionRun::cut(bool is_parallel) const {
   return cut;
 }
 
-void ContractionRun::run_rectangles(const Batch& batch, bool is_parallel) const {
+template <typename Real>
+void ContractionRun<Real>::run_rectangles(const Batch& batch, bool is_parallel) const {
   const Cut cut = this->cut(is_parallel);
   const int64_t tasks = cut.tasks();
   if (tasks == 1) return run_task(batch, cut, 0);
@@ -172,7 +179,8 @@ void ContractionRun::run_rectangles(const Batch& batch, bool is_parallel) const 
   });
 }
 
-void ContractionRun::run_task(const Batch& batch, const Cut& cut, int64_t task) const {
+template <typename Real>
+void ContractionRun<Real>::run_task(const Batch& batch, const Cut& cut, int64_t task) const {
   int64_t part = 0;
   if (task >= cut.whole) {
     part = (task - cut.whole) % cut.parts;
@@ -195,9 +203,10 @@ void ContractionRun::run_task(const Batch& batch, const Cut& cut, int64_t task) 
   if (rows > 0 && columns > 0) run_rectangle(batch, row, rows, column, columns);
 }
 
-void ContractionRun::run_rectangle(const Batch& batch, int64_t row, int64_t rows, int64_t column,
-                                   int64_t columns) const {
-  ContractionScratch& mine = contraction_scratch();
+template <typename Real>
+void ContractionRun<Real>::run_rectangle(const Batch& batch, int64_t row, int64_t rows,
+                                         int64_t column, int64_t columns) const {
+  Scratch& mine = contraction_scratch<Real>();
   const int width = kernels_.columns;
   const int half = kernels_.half_columns;
   fill_lines(p_.columns_, column, columns, mine.column_lines);
@@ -233,8 +242,9 @@ void ContractionRun::run_rectangle(const Batch& batch, int64_t row, int64_t rows
   }
 }
 
-void ContractionRun::prepare_rows(const Batch& batch, int64_t first, int64_t count,
-                                  const DepthBlock& block, BlockRows& to) const {
+template <typename Real>
+void ContractionRun<Real>::prepare_rows(const Batch& batch, int64_t first, int64_t count,
+                                        const DepthBlock& block, BlockRows<Real>& to) const {
   fill_lines(p_.rows_, first, count, to.lines);
   const int64_t height = kernels_.rows;
   const int64_t tiles = (count + height - 1) / height;
@@ -255,9 +265,9 @@ void ContractionRun::prepare_rows(const Batch& batch, int64_t first, int64_t cou
   for (int64_t t = 0; t < tiles; ++t) {
     const int64_t rows = std::min(height, count - t * height);
     const Line* lines = to.lines.data() + t * height;
-    const float** pointers = to.pointers.data() + static_cast<size_t>(t) * runs * kMostTileRows;
+    const Real** pointers = to.pointers.data() + static_cast<size_t>(t) * runs * kMostTileRows;
     if (!p_.rows_in_place_) {
-      const float* panel = to.packed.data() + t * panel_size(block, height);
+      const Real* panel = to.packed.data() + t * panel_size(block, height);
       for (int64_t r = 0; r < rows; ++r) pointers[r] = panel + r;
       continue;
     }
@@ -266,7 +276,7 @@ void ContractionRun::prepare_rows(const Batch& batch, int64_t first, int64_t cou
       to.counts[s] = static_cast<int32_t>(run.count / p_.depths_);
       for (int64_t r = 0; r < rows; ++r) {
         const std::byte* at = find(p_.rows_, batch.rows, lines[r], run);
-        pointers[r] = at == nullptr ? kZeros.data() : reinterpret_cast<const float*>(at);
+        pointers[r] = at == nullptr ? kZeros<Real>.data() : reinterpret_cast<const Real*>(at);
       }
     }
   }
@@ -279,9 +289,10 @@ void ContractionRun::prepare_rows(const Batch& batch, int64_t first, int64_t cou
   }
 }
 
-Tile ContractionRun::tile_of(const BlockRows& prepared, int64_t number) const {
+template <typename Real>
+TileOf<Real> ContractionRun<Real>::tile_of(const BlockRows<Real>& prepared, int64_t number) const {
   const size_t runs = prepared.counts.size();
-  Tile tile;
+  TileOf<Real> tile;
   tile.rows = prepared.pointers.data() + static_cast<size_t>(number) * runs * kMostTileRows;
   tile.runs = prepared.counts.data();
   tile.run_count = static_cast<int64_t>(runs);
@@ -292,17 +303,18 @@ Tile ContractionRun::tile_of(const BlockRows& prepared, int64_t number) const {
   return tile;
 }
 
-void ContractionRun::multiply_panel(const Batch& batch, const BlockRows& prepared, int64_t rows,
-                                    const float* panel, const Line* columns, int64_t count,
-                                    int width, bool adds) const {
+template <typename Real>
+void ContractionRun<Real>::multiply_panel(const Batch& batch, const BlockRows<Real>& prepared,
+                                          int64_t rows, const Real* panel, const Line* columns,
+                                          int64_t count, int width, bool adds) const {
   const int height = kernels_.rows;
   bool is_contiguous = true;
   for (int64_t c = 1; c < count && is_contiguous; ++c) {
     is_contiguous = columns[c].out == columns[0].out + c;
   }
   const bool is_direct = is_contiguous && count == width;
-  alignas(64) std::array<float, kMostTileRows * kMostPanelColumns> buffer;
-  std::array<float*, kMostTileRows> out{};
+  alignas(64) std::array<Real, kMostTileRows * kMostPanelColumns> buffer;
+  std::array<Real*, kMostTileRows> out{};
   const Line* lines = prepared.lines.data();
   int64_t depth = 0;
   for (const int32_t run : prepared.counts) depth += run;
@@ -313,7 +325,7 @@ void ContractionRun::multiply_panel(const Batch& batch, const BlockRows& prepare
                           : (is_half ? kernels_.half_tile : kernels_.tile);
   for (int64_t row = 0; row < rows; row += height, lines += height) {
     const auto here = static_cast<int>(std::min<int64_t>(height, rows - row));
-    Tile tile = tile_of(prepared, row / height);
+    TileOf<Real> tile = tile_of(prepared, row / height);
     tile.columns = panel;
     tile.columns_step = width;
     tile.out = out.data();
@@ -331,10 +343,10 @@ void ContractionRun::multiply_panel(const Batch& batch, const BlockRows& prepare
       continue;
     }
     for (int r = 0; r < here; ++r) {
-      float* sums = buffer.data() + r * width;
+      Real* sums = buffer.data() + r * width;
       out[static_cast<size_t>(r)] = sums;
       if (!adds) continue;
-      const float* from = batch.out + lines[r].out;
+      const Real* from = batch.out + lines[r].out;
       if (is_contiguous) {
         std::copy_n(from + columns[0].out, count, sums);
       } else {
@@ -344,8 +356,8 @@ void ContractionRun::multiply_panel(const Batch& batch, const BlockRows& prepare
     }
     tiles[here](tile);
     for (int r = 0; r < here; ++r) {
-      const float* sums = buffer.data() + r * width;
-      float* to = batch.out + lines[r].out;
+      const Real* sums = buffer.data() + r * width;
+      Real* to = batch.out + lines[r].out;
       if (is_contiguous) {
         std::copy_n(sums, count, to + columns[0].out);
       } else {
@@ -355,38 +367,45 @@ void ContractionRun::multiply_panel(const Batch& batch, const BlockRows& prepare
   }
 }
 
-void ContractionRun::prefetch_sums(const Batch& batch, const Line* rows, int64_t count,
-                                   const Line& column, int width) {
+template <typename Real>
+void ContractionRun<Real>::prefetch_sums(const Batch& batch, const Line* rows, int64_t count,
+                                         const Line& column, int width) {
   for (int64_t r = 0; r < count; ++r) {
-    const float* sums = batch.out + rows[r].out + column.out;
-    for (int c = 0; c < width; c += kLineFloats) __builtin_prefetch(sums + c, 1);
+    const Real* sums = batch.out + rows[r].out + column.out;
+    for (int c = 0; c < width; c += kLineNumbers) __builtin_prefetch(sums + c, 1);
     __builtin_prefetch(sums + width - 1, 1);
   }
 }
 
-void PreparedContraction::run(const std::byte* lhs, const std::byte* rhs, float* out,
+void PreparedContraction::with_run(const std::byte* lhs, const std::byte* rhs, std::byte* out,
+                                   const std::atomic<bool>* cancelled, const auto& body) const {
+  if (has_doubles()) {
+    body(ContractionRun<double>(*this, lhs, rhs, out, cancelled));
+  } else {
+    body(ContractionRun<float>(*this, lhs, rhs, out, cancelled));
+  }
+}
+
+void PreparedContraction::run(const std::byte* lhs, const std::byte* rhs, std::byte* out,
                               bool is_parallel, const std::atomic<bool>* cancelled) const {
-  if (parts_.empty() || !is_finite(rhs)) {
-    ContractionRun(*this, lhs, rhs, out, cancelled).run(is_parallel);
-    return;
-  }
-  for (const PreparedContraction& part : parts_) {
-    ContractionRun(part, lhs, rhs, out, cancelled).run(is_parallel);
-  }
+  const auto run_it = [&](auto&& run) { run.run(is_parallel); };
+  if (parts_.empty() || !is_finite(rhs)) return with_run(lhs, rhs, out, cancelled, run_it);
+  for (const PreparedContraction& part : parts_) part.with_run(lhs, rhs, out, cancelled, run_it);
 }
 
 void PreparedContraction::run_telling(kernel::RowsOf of, const SumsDone& done, const std::byte* lhs,
-                                      const std::byte* rhs, float* out, bool is_parallel,
+                                      const std::byte* rhs, std::byte* out, bool is_parallel,
                                       const std::atomic<bool>* cancelled) const {
-  ContractionRun run(*this, lhs, rhs, out, cancelled);
-  run.tell(kernel::is_by_rows(of) != is_swapped_, done);
-  run.run(is_parallel);
+  with_run(lhs, rhs, out, cancelled, [&](auto&& run) {
+    run.tell(kernel::is_by_rows(of) != is_swapped_, done);
+    run.run(is_parallel);
+  });
 }
 
 void PreparedContraction::run_rows(kernel::RowsOf of, const std::byte* lhs, const std::byte* rhs,
-                                   float* out, int64_t first, int64_t count) const {
-  ContractionRun(*this, lhs, rhs, out, nullptr)
-      .run_rows(kernel::is_by_rows(of) != is_swapped_, first, count);
+                                   std::byte* out, int64_t first, int64_t count) const {
+  with_run(lhs, rhs, out, nullptr,
+           [&](auto&& run) { run.run_rows(kernel::is_by_rows(of) != is_swapped_, first, count); });
 }
 
 }  // namespace hekla::cpu

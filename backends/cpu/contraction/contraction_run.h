@@ -38,47 +38,76 @@ struct LineAllocator {
   static void deallocate(T* memory, size_t) { ::operator delete(memory, kLine); }
   bool operator==(const LineAllocator&) const = default;
 };
-using Panels = std::vector<float, LineAllocator<float>>;
+template <typename Real>
+using Panels = std::vector<Real, LineAllocator<Real>>;
 
 // Rows of a block, ready for tiles: entry (tile * runs + run) * kMostTileRows + row of `pointers`.
+template <typename Real>
 struct BlockRows {
   std::vector<Line> lines;
-  std::vector<const float*> pointers;
+  std::vector<const Real*> pointers;
   std::vector<int32_t> counts;  // elements of each run
   std::vector<int32_t> starts;  // of each tile's kMostTileRows rows, where the kernels have them
-  Panels packed;
+  Panels<Real> packed;
 };
 
 // Temporary memory of a thread, for a task that waits for nobody.
+template <typename Real>
 struct ContractionScratch {
-  BlockRows rows;
-  Panels panels;
+  BlockRows<Real> rows;
+  Panels<Real> panels;
   std::vector<std::byte> slid;  // depths of lines that a window slides along with
   std::vector<Line> row_lines;
   std::vector<Line> column_lines;
 };
 
-inline ContractionScratch& contraction_scratch() {
-  thread_local ContractionScratch mine;
+template <typename Real>
+ContractionScratch<Real>& contraction_scratch() {
+  thread_local ContractionScratch<Real> mine;
   return mine;
 }
 
-// One run of a contraction: the loops around the micro-kernels.
-class ContractionRun {
+// What runs of all types share.
+class ContractionLines {
  public:
   using Prepared = PreparedContraction;
   using Side = Prepared::Side;
   using Run = Prepared::Run;
   using DepthBlock = Prepared::DepthBlock;
 
-  ContractionRun(const Prepared& p, const std::byte* lhs, const std::byte* rhs, float* out,
+ protected:
+  static void for_ranges(bool is_parallel, int64_t count, int64_t grain,
+                         const std::function<void(int64_t, int64_t)>& body);
+
+  // Lines [first, first + count) of a side.
+  static void fill_lines(const Side& side, int64_t first, int64_t count, std::vector<Line>& lines);
+
+  // Where a line's run begins, or null when it is zeros. `inner_window`: without that window, which
+  // slides along.
+  static const std::byte* find(const Side& side, const std::byte* base, const Line& line,
+                               const Run& run, int inner_window = -1);
+
+  // A run of a side that has an inner window, with one element after the other: where it lies, or
+  // in `copy`, which has room for it.
+  static const std::byte* slide(const Side& side, const std::byte* base, const Line& line,
+                                const Run& run, std::byte* copy);
+};
+
+// One run of a contraction: the loops around the micro-kernels. Real: float, also for integers of
+// 32 bits, or double. Each file makes both of what other files call.
+template <typename Real>
+class ContractionRun : ContractionLines {
+ public:
+  using Scratch = ContractionScratch<Real>;
+
+  ContractionRun(const Prepared& p, const std::byte* lhs, const std::byte* rhs, std::byte* out,
                  const std::atomic<bool>* cancelled)
       : p_(p),
         cancelled_(cancelled),
-        kernels_(*p.kernels_),
+        kernels_(p.template kernels_of<Real>()),
         rows_(p.is_swapped_ ? rhs : lhs),
         columns_(p.is_swapped_ ? lhs : rhs),
-        out_(out + p.out_offset_) {
+        out_(reinterpret_cast<Real*>(out) + p.out_offset_) {
     rows_ += p.rows_.offset * p.rows_.bytes;
     columns_ += p.columns_.offset * p.columns_.bytes;
   }
@@ -98,7 +127,7 @@ class ContractionRun {
   struct Batch {
     const std::byte* rows;
     const std::byte* columns;
-    float* out;
+    Real* out;
     int64_t number = 0;
   };
 
@@ -111,12 +140,6 @@ class ContractionRun {
 
   void run_batches(int64_t begin, int64_t end, bool is_parallel) const;
 
-  static void for_ranges(bool is_parallel, int64_t count, int64_t grain,
-                         const std::function<void(int64_t, int64_t)>& body);
-
-  // Lines [first, first + count) of a side.
-  static void fill_lines(const Side& side, int64_t first, int64_t count, std::vector<Line>& lines);
-
   // The runs of a block of the depth, of rows or columns.
   std::span<const Run> runs_of(bool is_rows, const DepthBlock& block) const {
     const size_t s = is_rows ? 0 : 1;
@@ -124,40 +147,32 @@ class ContractionRun {
     return std::span(runs).subspan(block.first[s], block.last[s] - block.first[s]);
   }
 
-  // Where a line's run begins, or null when it is zeros. `inner_window`: without that window, which
-  // slides along.
-  static const std::byte* find(const Side& side, const std::byte* base, const Line& line,
-                               const Run& run, int inner_window = -1);
-
-  // A run of a side that has an inner window, with one element after the other: where it lies, or
-  // in `copy`, which has room for it.
-  static const std::byte* slide(const Side& side, const std::byte* base, const Line& line,
-                                const Run& run, std::byte* copy);
+  static constexpr int kLineNumbers = 64 / sizeof(Real);  // of a cache line
 
   // Elements of a panel. One cache line more than it holds: panels that start at the same offset in
   // a page would push each other out of the first level cache.
   static int64_t panel_size(const DepthBlock& block, int64_t width) {
-    return block.packed * width + 16;
+    return block.packed * width + kLineNumbers;
   }
 
   // Packs lines [first, first + count), which `lines` describes, of a block of the depth into
   // panels of `width`, one after the other.
   void pack(const Side& side, bool is_rows, const std::byte* base, const Line* lines, int64_t first,
-            int64_t count, int width, const DepthBlock& block, float* to) const;
+            int64_t count, int width, const DepthBlock& block, Real* to) const;
 
   // The same for lines that a window slides along with the depth.
   void pack_sliding(const Side& side, bool is_rows, const std::byte* base, const Line* lines,
-                    int64_t count, int width, const DepthBlock& block, float* to) const;
+                    int64_t count, int width, const DepthBlock& block, Real* to) const;
 
   // The same for lines that lie side by side along their innermost axis: all panels at once, so
   // that memory is read in order.
   void pack_side_by_side(const Side& side, bool is_rows, const std::byte* base, const Line* lines,
                          int64_t first, int64_t count, int width, const DepthBlock& block,
-                         float* to) const;
+                         Real* to) const;
 
   // The rows that `lines` describes, as a matrix unit wants them.
   void pack_unit_rows(const std::byte* base, const Line* lines, int64_t count,
-                      const DepthBlock& block, float* to) const;
+                      const DepthBlock& block, Real* to) const;
 
   // Few rows, and columns that lie side by side: they stream by, four rows at a time, or stay in
   // the caches and are read by tiles in place.
@@ -166,19 +181,18 @@ class ContractionRun {
   void run_wide_chunk(const Batch& batch, int64_t first, int64_t width) const;
 
   // Rows that lie along the depth, with columns where they are: a number that tiles cover.
-  void multiply_in_place(const std::array<const float*, kWideRows>& rows, size_t count,
-                         const float* columns, int64_t columns_step, int64_t depth, int64_t width,
-                         const std::array<float*, kWideRows>& out, bool continues) const;
+  void multiply_in_place(const std::array<const Real*, kWideRows>& rows, size_t count,
+                         const Real* columns, int64_t columns_step, int64_t depth, int64_t width,
+                         const std::array<Real*, kWideRows>& out, bool continues) const;
 
   // A vector with columns, whose sums are several each.
   void run_chained(const Batch& batch, bool is_parallel) const;
 
   // Columns that lie side by side: partial sum k of all of them takes depths k, k + kDotSums, ...,
   // and memory streams by in its order, some hundred columns of each depth.
-  void run_chained_across(const Batch& batch, const float* row, int64_t first, int64_t count) const;
+  void run_chained_across(const Batch& batch, const Real* row, int64_t first, int64_t count) const;
 
-  void run_chained_columns(const Batch& batch, const float* row, int64_t first,
-                           int64_t count) const;
+  void run_chained_columns(const Batch& batch, const Real* row, int64_t first, int64_t count) const;
 
   // How the sums of one element of the batch are cut into rectangles, which know nothing of each
   // other: a thread packs what it needs of the columns.
@@ -219,14 +233,14 @@ class ContractionRun {
   // Rows [first, first + count) of a block of the depth, tile by tile; packed where they cannot be
   // read in place.
   void prepare_rows(const Batch& batch, int64_t first, int64_t count, const DepthBlock& block,
-                    BlockRows& to) const;
+                    BlockRows<Real>& to) const;
 
   // A tile of prepared rows, without columns and sums.
-  Tile tile_of(const BlockRows& prepared, int64_t number) const;
+  TileOf<Real> tile_of(const BlockRows<Real>& prepared, int64_t number) const;
 
   // The prepared rows times one panel of `width`, of which `count` columns are wanted.
-  void multiply_panel(const Batch& batch, const BlockRows& prepared, int64_t rows,
-                      const float* panel, const Line* columns, int64_t count, int width,
+  void multiply_panel(const Batch& batch, const BlockRows<Real>& prepared, int64_t rows,
+                      const Real* panel, const Line* columns, int64_t count, int width,
                       bool adds) const;
 
   // Of the next tile, which may be far: in the third level cache or in memory.
@@ -235,12 +249,21 @@ class ContractionRun {
 
   const Prepared& p_;
   const std::atomic<bool>* const cancelled_;
-  const MicroKernels& kernels_;
+  const MicroKernelsOf<Real>& kernels_;
   const std::byte* rows_;
   const std::byte* columns_;
-  float* const out_;
+  Real* const out_;
   const Prepared::SumsDone* done_ = nullptr;
   bool tells_by_rows_ = false;
 };
+
+template <>
+inline const MicroKernelsOf<float>& PreparedContraction::kernels_of<float>() const {
+  return *kernels_;
+}
+template <>
+inline const MicroKernelsOf<double>& PreparedContraction::kernels_of<double>() const {
+  return *doubles_;
+}
 
 }  // namespace hekla::cpu

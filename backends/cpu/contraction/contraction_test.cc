@@ -32,7 +32,11 @@ float f16_value(uint16_t bits) {
 }
 
 // Exact for integers, of which sums are taken without rounding.
-float element(const std::vector<std::byte>& data, DType dtype, int64_t at) {
+template <typename Real>
+Real element(const std::vector<std::byte>& data, DType dtype, int64_t at) {
+  if constexpr (sizeof(Real) == sizeof(double)) {
+    return reinterpret_cast<const double*>(data.data())[at];
+  }
   if (dtype == DType::kI8) return reinterpret_cast<const int8_t*>(data.data())[at];
   if (dtype == DType::kUI8) return reinterpret_cast<const uint8_t*>(data.data())[at];
   if (dtype == DType::kI16) return reinterpret_cast<const int16_t*>(data.data())[at];
@@ -51,11 +55,13 @@ std::vector<std::byte> random_data(DType dtype, int64_t elements, std::mt19937& 
     }
     return data;
   }
-  std::uniform_real_distribution<float> values(-1, 1);
+  std::uniform_real_distribution<double> values(-1, 1);
   for (int64_t i = 0; i < elements; ++i) {
-    const float value = values(random);
-    if (dtype == DType::kF32) {
-      reinterpret_cast<float*>(data.data())[i] = value;
+    const double value = values(random);
+    if (dtype == DType::kF64) {
+      reinterpret_cast<double*>(data.data())[i] = value;
+    } else if (dtype == DType::kF32) {
+      reinterpret_cast<float*>(data.data())[i] = static_cast<float>(value);
     } else {
       // Any bits are a number, but for those of NaN, whose payload is open.
       auto bits = static_cast<uint16_t>(random());
@@ -103,10 +109,11 @@ size_t chunk_end(const Contraction& c, const std::vector<std::vector<int64_t>>& 
   return end;
 }
 
-float sum_of(std::span<const float> x, const float* y, size_t chains, bool has_fma) {
-  std::vector<float> sums(chains, 0.0F);
+template <typename Real>
+Real sum_of(std::span<const Real> x, const Real* y, size_t chains, bool has_fma) {
+  std::vector<Real> sums(chains, 0);
   for (size_t d = 0; d < x.size(); ++d) {
-    float& sum = sums[d % chains];
+    Real& sum = sums[d % chains];
     sum = has_fma ? std::fma(x[d], y[d], sum) : x[d] * y[d] + sum;
   }
   for (size_t half = chains / 2; half > 0; half /= 2) {
@@ -116,21 +123,22 @@ float sum_of(std::span<const float> x, const float* y, size_t chains, bool has_f
 }
 
 // The definition, element by element.
-std::vector<float> expected(const Contraction& c, const std::vector<std::byte>& lhs,
-                            const std::vector<std::byte>& rhs, bool has_fma) {
+template <typename Real>
+std::vector<Real> expected(const Contraction& c, const std::vector<std::byte>& lhs,
+                           const std::vector<std::byte>& rhs, bool has_fma) {
   using Axis = Contraction::Axis;
-  std::vector<float> out(static_cast<size_t>(c.out_elements), NAN);
+  std::vector<Real> out(static_cast<size_t>(c.out_elements), NAN);
   const auto columns = indices(c.columns);
   const auto depths = indices(c.depth);
-  std::vector<float> x(depths.size());
-  std::vector<float> all_y(columns.size() * depths.size());
+  std::vector<Real> x(depths.size());
+  std::vector<Real> all_y(columns.size() * depths.size());
   for (const auto& batch : indices(c.batch)) {
     for (size_t column = 0; column < columns.size(); ++column) {
       const int64_t from = c.rhs_offset + offset(batch, c.batch, &Axis::rhs) +
                            offset(columns[column], c.columns, &Axis::rhs);
       for (size_t d = 0; d < depths.size(); ++d) {
         all_y[column * depths.size() + d] =
-            element(rhs, c.rhs_dtype, from + offset(depths[d], c.depth, &Axis::rhs));
+            element<Real>(rhs, c.rhs_dtype, from + offset(depths[d], c.depth, &Axis::rhs));
       }
     }
     for (const auto& row : indices(c.rows)) {
@@ -145,27 +153,27 @@ std::vector<float> expected(const Contraction& c, const std::vector<std::byte>& 
               place >= 0 && place % w.base_dilation == 0 && place / w.base_dilation < w.extent;
           at += place / w.base_dilation * w.lhs;
         }
-        x[d] = inside ? element(lhs, c.lhs_dtype, at) : 0.0F;
+        x[d] = inside ? element<Real>(lhs, c.lhs_dtype, at) : 0;
       }
       for (size_t column = 0; column < columns.size(); ++column) {
-        const float* ys = all_y.data() + column * depths.size();
+        const Real* ys = all_y.data() + column * depths.size();
         uint32_t whole = 0;  // of integers; wraps
         for (size_t d = 0; c.has_integers() && d < depths.size(); ++d) {
           whole += static_cast<uint32_t>(static_cast<int32_t>(x[d])) *
                    static_cast<uint32_t>(static_cast<int32_t>(ys[d]));
         }
-        float total = 0;
+        Real total = 0;
         for (size_t begin = 0; !c.has_integers() && begin < depths.size();) {
           const size_t end = chunk_end(c, depths, begin);
-          const float sum = sum_of(std::span(x).subspan(begin, end - begin), ys + begin,
-                                   static_cast<size_t>(c.chains), has_fma);
+          const Real sum = sum_of<Real>(std::span(x).subspan(begin, end - begin), ys + begin,
+                                        static_cast<size_t>(c.chains), has_fma);
           total = begin == 0 ? sum : total + sum;
           begin = end;
         }
         out[static_cast<size_t>(offset(batch, c.batch, &Axis::out) +
                                 offset(row, c.rows, &Axis::out) +
                                 offset(columns[column], c.columns, &Axis::out))] =
-            c.has_integers() ? std::bit_cast<float>(whole) : total;
+            c.has_integers() ? static_cast<Real>(std::bit_cast<float>(whole)) : total;
       }
     }
   }
@@ -198,16 +206,25 @@ class ContractionTest : public ::testing::TestWithParam<const char*> {
   }
 
   // Instrumented, a level takes every fourth contraction, another level the next. Half of those of
-  // floats become sums of chunks.
+  // floats become sums of chunks. Every second one of f32 is checked in f64 as well.
   void check(Contraction c) {
     if (number_++ % testing::sweep(1, 4) != 0) return;
     if (c.chunks.axis < 0 && !c.has_integers() && random_() % 2 == 0) {
       c.chunks = cut_depth(c, static_cast<int64_t>(8 + random_() % 120));
     }
+    check_as<float>(c);
+    if (c.lhs_dtype != DType::kF32 || c.rhs_dtype != DType::kF32 || c.chains != 1) return;
+    if (number_ / testing::sweep(1, 4) % 2 != 0) return;
+    c.lhs_dtype = c.rhs_dtype = c.out_dtype = DType::kF64;
+    check_as<double>(c);
+  }
+
+  template <typename Real>
+  void check_as(const Contraction& c) {
     SCOPED_TRACE(kernel::to_string(c));
     const std::vector<std::byte> lhs = random_data(c.lhs_dtype, c.lhs_elements, random_);
     const std::vector<std::byte> rhs = random_data(c.rhs_dtype, c.rhs_elements, random_);
-    const std::vector<float> want = expected(c, lhs, rhs, has_fma_);
+    const std::vector<Real> want = expected<Real>(c, lhs, rhs, has_fma_);
     // As chosen, then as drawn.
     for (const uint64_t seed : {uint64_t{0}, random_() | uint64_t{1}, random_() | uint64_t{1}}) {
       const PreparedContraction prepared(c, *kernels_, seed);
@@ -228,15 +245,17 @@ class ContractionTest : public ::testing::TestWithParam<const char*> {
     EXPECT_EQ(prepared.implementations().size(), PreparedContraction::schedule_names().size());
   }
 
+  template <typename Real>
   static void run(const PreparedContraction& prepared, const std::vector<std::byte>& lhs,
-                  const std::vector<std::byte>& rhs, const std::vector<float>& want,
+                  const std::vector<std::byte>& rhs, const std::vector<Real>& want,
                   bool is_parallel) {
-    std::vector<float> got(want.size(), NAN);
-    ThreadPool::process_pool().run(
-        [&] { prepared.run(lhs.data(), rhs.data(), got.data(), is_parallel); });
-    if (std::memcmp(want.data(), got.data(), want.size() * sizeof(float)) == 0) return;
+    std::vector<Real> got(want.size(), NAN);
+    ThreadPool::process_pool().run([&] {
+      prepared.run(lhs.data(), rhs.data(), reinterpret_cast<std::byte*>(got.data()), is_parallel);
+    });
+    if (std::memcmp(want.data(), got.data(), want.size() * sizeof(Real)) == 0) return;
     for (size_t i = 0; i < want.size(); ++i) {
-      ASSERT_EQ(std::bit_cast<uint32_t>(want[i]), std::bit_cast<uint32_t>(got[i]))
+      ASSERT_EQ(std::memcmp(&want[i], &got[i], sizeof(Real)), 0)
           << "element " << i << ": " << want[i] << ", " << got[i];
     }
   }
@@ -554,30 +573,48 @@ TEST_P(ContractionTest, VeryFewColumns) {
   }
 }
 
-TEST_P(ContractionTest, InfinityTimesPaddingIsNaN) {
-  Contraction c = convolution(1, 4, 8, 8, 3, 1, 1, 1, 1, 1, false, false);
-  std::vector<float> lhs(static_cast<size_t>(c.lhs_elements), 1);
-  std::vector<float> rhs(static_cast<size_t>(c.rhs_elements), INFINITY);
-  std::vector<float> out(static_cast<size_t>(c.out_elements));
-  const PreparedContraction prepared(c, *kernels_);
-  prepared.run(reinterpret_cast<const std::byte*>(lhs.data()),
-               reinterpret_cast<const std::byte*>(rhs.data()), out.data(), false);
+// What is computed from `lhs` of ones and `rhs`.
+template <typename Real>
+std::vector<Real> from_ones(Contraction c, const std::vector<Real>& rhs,
+                            const MicroKernels& kernels) {
+  if (sizeof(Real) == sizeof(double)) c.lhs_dtype = c.rhs_dtype = c.out_dtype = DType::kF64;
+  const std::vector<Real> lhs(static_cast<size_t>(c.lhs_elements), 1);
+  std::vector<Real> out(static_cast<size_t>(c.out_elements));
+  PreparedContraction(c, kernels)
+      .run(reinterpret_cast<const std::byte*>(lhs.data()),
+           reinterpret_cast<const std::byte*>(rhs.data()), reinterpret_cast<std::byte*>(out.data()),
+           false);
+  return out;
+}
+
+template <typename Real>
+void expect_padding_gives_nan(const Contraction& c, const MicroKernels& kernels) {
+  const std::vector<Real> rhs(static_cast<size_t>(c.rhs_elements), INFINITY);
+  const std::vector<Real> out = from_ones(c, rhs, kernels);
   EXPECT_TRUE(std::isnan(out.front()));                                // a corner
   EXPECT_TRUE(std::isinf(out[static_cast<size_t>((1 * 4 + 1) * 8)]));  // inside
 }
 
-TEST_P(ContractionTest, InfinityTimesTheZerosOfADilatedInputIsNaN) {
-  Contraction c = convolution(1, 4, 8, 8, 3, 1, 1, 2, 1, 1, false, false);
-  std::vector<float> lhs(static_cast<size_t>(c.lhs_elements), 1);
-  std::vector<float> rhs(static_cast<size_t>(c.rhs_elements), 1);
+TEST_P(ContractionTest, InfinityTimesPaddingIsNaN) {
+  const Contraction c = convolution(1, 4, 8, 8, 3, 1, 1, 1, 1, 1, false, false);
+  expect_padding_gives_nan<float>(c, *kernels_);
+  expect_padding_gives_nan<double>(c, *kernels_);
+}
+
+template <typename Real>
+void expect_zeros_between_give_nan(const Contraction& c, const MicroKernels& kernels) {
+  std::vector<Real> rhs(static_cast<size_t>(c.rhs_elements), 1);
   rhs.back() = INFINITY;
-  std::vector<float> out(static_cast<size_t>(c.out_elements));
-  PreparedContraction(c, *kernels_)
-      .run(reinterpret_cast<const std::byte*>(lhs.data()),
-           reinterpret_cast<const std::byte*>(rhs.data()), out.data(), false);
+  const std::vector<Real> out = from_ones(c, rhs, kernels);
   // The last tap of the last feature: on an element of the input from the second pixel on.
   EXPECT_TRUE(std::isnan(out[7]));
   EXPECT_TRUE(std::isinf(out[static_cast<size_t>((1 * 7 + 1) * 8 + 7)]));
+}
+
+TEST_P(ContractionTest, InfinityTimesTheZerosOfADilatedInputIsNaN) {
+  const Contraction c = convolution(1, 4, 8, 8, 3, 1, 1, 2, 1, 1, false, false);
+  expect_zeros_between_give_nan<float>(c, *kernels_);
+  expect_zeros_between_give_nan<double>(c, *kernels_);
 }
 
 INSTANTIATE_TEST_SUITE_P(Levels, ContractionTest,

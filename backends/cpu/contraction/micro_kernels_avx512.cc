@@ -14,9 +14,14 @@ namespace {
 
 constexpr int kBits = 512;
 using Vector = __m512;
+using DoubleVector = __m512d;
 
 inline Vector splat(const float* from) { return _mm512_set1_ps(*from); }
+inline DoubleVector splat(const double* from) { return _mm512_set1_pd(*from); }
 inline Vector multiply_add(Vector a, Vector b, Vector sum) { return _mm512_fmadd_ps(a, b, sum); }
+inline DoubleVector multiply_add(DoubleVector a, DoubleVector b, DoubleVector sum) {
+  return _mm512_fmadd_pd(a, b, sum);
+}
 inline Vector multiply_add_pairs(Vector a, Vector b, Vector sum) {
   const __m512i x = _mm512_castps_si512(a), y = _mm512_castps_si512(b);
   const __m512i z = _mm512_castps_si512(sum);
@@ -27,12 +32,12 @@ inline Vector multiply_add_pairs(Vector a, Vector b, Vector sum) {
 #endif
 }
 inline float multiply_add_one(float a, float b, float sum) { return __builtin_fmaf(a, b, sum); }
+inline double multiply_add_one(double a, double b, double sum) { return __builtin_fma(a, b, sum); }
 inline float load_f16(const uint16_t* from) { return _cvtsh_ss(*from); }
 inline void load_eight_f16(const uint16_t* from, float* to) {
   _mm256_storeu_ps(to, _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from))));
 }
 
-constexpr int kBlock = 8;
 #include "backends/cpu/contraction/blocks_avx.h"
 // Without intrinsics, as GCC 12 warns of what its header does for those that take halves.
 inline float sum_lanes(Vector v) {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The body of micro_kernels_LEVEL.cc, which define HEKLA_LEVEL, kBits, multiply_add,
-// multiply_add_pairs, sum_lanes (the second half of the lanes added to the first, until one is
-// left), load_f16 and load_eight_f16 before. Those files are compiled for processors that the
+// The body of micro_kernels_LEVEL.cc, which define HEKLA_LEVEL, kBits, Vector and DoubleVector,
+// splat, multiply_add, multiply_add_one and transpose_block for both, kBlockOf, multiply_add_pairs,
+// sum_lanes (the second half of the lanes added to the first, until one is left), load_f16 and
+// load_eight_f16 before. Those files are compiled for processors that the
 // process may not run on, so nothing here may be shared with other files: all is in an unnamed
 // namespace, and no header with inline functions is included.
 // NOLINTNEXTLINE: included once by each level.
@@ -10,21 +11,35 @@
 namespace hekla::cpu {
 namespace {
 
+// Of 32 bits.
 constexpr int kLanes = kBits / 32;
 constexpr int kPanelVectors = 2;
-constexpr int kColumns = kLanes * kPanelVectors;
 constexpr int kRows = kBits == 512 ? 12 : 6;
-static_assert(kRows <= kMostTileRows && kColumns <= kMostPanelColumns);
+template <typename Real>
+constexpr int kLanesOf = kBits / 8 / static_cast<int>(sizeof(Real));
+template <typename Real>
+constexpr int kColumnsOf = kPanelVectors* kLanesOf<Real>;
+static_assert(kRows <= kMostTileRows && kColumnsOf<float> <= kMostPanelColumns);
 
 inline Vector load(const float* from) {
   Vector v;
   __builtin_memcpy(&v, from, sizeof(v));
   return v;
 }
+inline DoubleVector load(const double* from) {
+  DoubleVector v;
+  __builtin_memcpy(&v, from, sizeof(v));
+  return v;
+}
 inline void store(float* to, Vector v) { __builtin_memcpy(to, &v, sizeof(v)); }
+inline void store(double* to, DoubleVector v) { __builtin_memcpy(to, &v, sizeof(v)); }
+template <typename Real>
+using VectorOf = decltype(load(static_cast<const Real*>(nullptr)));
 
-template <int kCount, int kVectors, bool kPairs>
-void tile(const Tile& t) {
+template <typename Real, int kCount, int kVectors, bool kPairs>
+void tile(const TileOf<Real>& t) {
+  constexpr int kLanes = kLanesOf<Real>;
+  using Vector = VectorOf<Real>;
   Vector sums[kCount][kVectors];
 #pragma GCC unroll 12
   for (int r = 0; r < kCount; ++r) {
@@ -33,12 +48,12 @@ void tile(const Tile& t) {
       sums[r][v] = t.continues ? load(t.out[r] + v * kLanes) : Vector{};
     }
   }
-  const float* columns = t.columns;
+  const Real* columns = t.columns;
   const int64_t columns_step = t.columns_step;
   const int64_t step = t.step;
-  const float* const* rows = t.rows;
+  const Real* const* rows = t.rows;
   for (int64_t s = 0; s < t.run_count; ++s, rows += kMostTileRows) {
-    const float* row[kCount];
+    const Real* row[kCount];
 #pragma GCC unroll 12
     for (int r = 0; r < kCount; ++r) row[r] = rows[r];
     const int64_t count = t.runs[s];
@@ -52,8 +67,11 @@ void tile(const Tile& t) {
         const Vector a = splat(row[r] + at);
 #pragma GCC unroll 2
         for (int v = 0; v < kVectors; ++v) {
-          sums[r][v] =
-              kPairs ? multiply_add_pairs(a, c[v], sums[r][v]) : multiply_add(a, c[v], sums[r][v]);
+          if constexpr (kPairs) {
+            sums[r][v] = multiply_add_pairs(a, c[v], sums[r][v]);
+          } else {
+            sums[r][v] = multiply_add(a, c[v], sums[r][v]);
+          }
         }
       }
       at += step;
@@ -64,7 +82,7 @@ void tile(const Tile& t) {
   for (int r = 0; r < kCount; ++r) {
 #pragma GCC unroll 2
     for (int v = 0; v < kVectors; ++v) {
-      float* to = t.out[r] + v * kLanes;
+      Real* to = t.out[r] + v * kLanes;
       store(to, t.adds ? load(to) + sums[r][v] : sums[r][v]);
     }
   }
@@ -77,15 +95,19 @@ inline float widen_bf16(const uint16_t* from) {
   return value;
 }
 
-struct FromF32 {
-  using Type = float;
-  static float at(const float* from) { return *from; }
-  static void all(const float* from, int64_t count, float* to) {
+// What is read as it is.
+template <typename Number>
+struct From {
+  using Type = Number;
+  using Real = Number;
+  static Real at(const Real* from) { return *from; }
+  static void all(const Real* from, int64_t count, Real* to) {
     for (int64_t i = 0; i < count; ++i) to[i] = from[i];
   }
 };
 struct FromBF16 {
   using Type = uint16_t;
+  using Real = float;
   static float at(const uint16_t* from) { return widen_bf16(from); }
   static void all(const uint16_t* from, int64_t count, float* to) {
     for (int64_t i = 0; i < count; ++i) to[i] = widen_bf16(from + i);
@@ -93,6 +115,7 @@ struct FromBF16 {
 };
 struct FromF16 {
   using Type = uint16_t;
+  using Real = float;
   static float at(const uint16_t* from) { return load_f16(from); }
   // The compiler makes no vectors of the instruction for one.
   static void all(const uint16_t* from, int64_t count, float* to) {
@@ -104,25 +127,27 @@ struct FromF16 {
 
 // `kWidth` numbers side by side. Through registers: the compiler does not know that they are apart.
 template <typename From, int kWidth>
-inline void copy_row(const typename From::Type* from, float* to) {
-  float row[kWidth];
+inline void copy_row(const typename From::Type* from, typename From::Real* to) {
+  typename From::Real row[kWidth];
   From::all(from, kWidth, row);
   __builtin_memcpy(to, row, sizeof(row));
 }
 
 // Lanes side by side in memory.
 template <typename From, int kWidth>
-void copy_lanes(const typename From::Type* from, int64_t step, int64_t count, float* to) {
+void copy_lanes(const typename From::Type* from, int64_t step, int64_t count,
+                typename From::Real* to) {
   for (int64_t d = 0; d < count; ++d, from += step, to += kWidth) {
     copy_row<From, kWidth>(from, to);
   }
 }
 
-// Eight or four lanes, each of which is a row of memory, turned by registers.
-// A block of lanes all the way before the next: rows of memory that start in the same place of a
-// page share few lines of the first level cache.
-template <int kWidth>
-void transpose_lanes(const float* const* lanes, int64_t count, float* to) {
+// Lanes, each of which is a row of memory, some at once turned by registers. A block of lanes all
+// the way before the next: rows of memory that start in the same place of a page share few lines of
+// the first level cache.
+template <int kWidth, typename Real>
+void transpose_lanes(const Real* const* lanes, int64_t count, Real* to) {
+  constexpr int kBlock = kBlockOf<Real>;
   const int64_t whole = count / kBlock * kBlock;
   int l = 0;
   for (; l + kBlock <= kWidth; l += kBlock) {
@@ -139,8 +164,9 @@ void transpose_lanes(const float* const* lanes, int64_t count, float* to) {
 }
 
 template <typename From, int kWidth>
-void pack_as(const void* const* lanes, int64_t step, int64_t count, float* to) {
+void pack_as(const void* const* lanes, int64_t step, int64_t count, typename From::Real* to) {
   using Type = typename From::Type;
+  using Real = typename From::Real;
   const Type* from[kWidth];
   bool all = true;
   bool side_by_side = true;
@@ -151,14 +177,14 @@ void pack_as(const void* const* lanes, int64_t step, int64_t count, float* to) {
   if (all) {
     for (int l = 1; l < kWidth; ++l) side_by_side &= from[l] == from[0] + l;
     if (side_by_side) return copy_lanes<From, kWidth>(from[0], step, count, to);
-    if constexpr (sizeof(Type) == 4) {
+    if constexpr (sizeof(Type) == sizeof(Real)) {
       if (step == 1) return transpose_lanes<kWidth>(from, count, to);
     }
     if (step == 1) {
       // Widened lane by lane, some at a time, then turned.
       constexpr int64_t kSome = 128;
-      float wide[kWidth][kSome];
-      const float* rows[kWidth];
+      Real wide[kWidth][kSome];
+      const Real* rows[kWidth];
       for (int l = 0; l < kWidth; ++l) rows[l] = wide[l];
       for (int64_t d = 0; d < count; d += kSome) {
         const int64_t here = count - d < kSome ? count - d : kSome;
@@ -263,8 +289,10 @@ void pack_width(Narrow type, const void* const* lanes, int64_t step, int64_t cou
       return pack_pairs<uint8_t, kWidth>(lanes, step, count, to);
     case Narrow::kS16:
       return pack_pairs<int16_t, kWidth>(lanes, step, count, to);
+    case Narrow::kF64:
+      return;  // never into floats
     case Narrow::kF32:
-      return pack_as<FromF32, kWidth>(lanes, step, count, to);
+      return pack_as<From<float>, kWidth>(lanes, step, count, to);
     case Narrow::kBF16:
       return pack_as<FromBF16, kWidth>(lanes, step, count, to);
     case Narrow::kF16:
@@ -279,7 +307,18 @@ void pack(Narrow type, const void* const* lanes, int width, int64_t step, int64_
   } else if (width == kLanes) {
     pack_width<kLanes>(type, lanes, step, count, to);
   } else {
-    pack_width<kColumns>(type, lanes, step, count, to);
+    pack_width<kColumnsOf<float>>(type, lanes, step, count, to);
+  }
+}
+
+void pack_doubles(Narrow, const void* const* lanes, int width, int64_t step, int64_t count,
+                  double* to) {
+  if (width == kRows) {
+    pack_as<From<double>, kRows>(lanes, step, count, to);
+  } else if (width == kLanesOf<double>) {
+    pack_as<From<double>, kLanesOf<double>>(lanes, step, count, to);
+  } else {
+    pack_as<From<double>, kColumnsOf<double>>(lanes, step, count, to);
   }
 }
 
@@ -294,14 +333,14 @@ inline void prefetch_row(const Type* from, int64_t length) {
 
 template <typename From, int kWidth>
 void spread_as(const typename From::Type* from, int64_t step, int64_t count, int64_t first,
-               int64_t length, int64_t panel_step, float* to) {
+               int64_t length, int64_t panel_step, typename From::Real* to) {
   to += first / kWidth * panel_step;
   const int64_t begin = first % kWidth;
   const int64_t head = begin == 0 ? 0 : (kWidth - begin < length ? kWidth - begin : length);
   for (int64_t d = 0; d < count; ++d, from += step) {
     prefetch_row(from + kPrefetchRows * step, length);
     const typename From::Type* at = from;
-    float* panel = to + d * kWidth;
+    typename From::Real* panel = to + d * kWidth;
     int64_t left = length;
     if (head != 0) {
       for (int64_t l = 0; l < head; ++l) panel[begin + l] = From::at(at + l);
@@ -350,10 +389,10 @@ void spread_pairs(const Type* from, int64_t step, int64_t count, int64_t first, 
   }
 }
 
-template <int kWidth>
-void spread_zeros(int64_t count, int64_t first, int64_t length, int64_t panel_step, float* to) {
+template <int kWidth, typename Real>
+void spread_zeros(int64_t count, int64_t first, int64_t length, int64_t panel_step, Real* to) {
   for (int64_t l = first; l < first + length; ++l) {
-    float* lane = to + l / kWidth * panel_step + l % kWidth;
+    Real* lane = to + l / kWidth * panel_step + l % kWidth;
     for (int64_t d = 0; d < count; ++d) lane[d * kWidth] = 0;
   }
 }
@@ -376,9 +415,11 @@ void spread_width(Narrow type, const void* from, int64_t step, int64_t count, in
     case Narrow::kS16:
       return spread_pairs<int16_t, kWidth>(static_cast<const int16_t*>(from), step, count, first,
                                            length, panel_step, to);
+    case Narrow::kF64:
+      return;  // never into floats
     case Narrow::kF32:
-      return spread_as<FromF32, kWidth>(static_cast<const float*>(from), step, count, first, length,
-                                        panel_step, to);
+      return spread_as<From<float>, kWidth>(static_cast<const float*>(from), step, count, first,
+                                            length, panel_step, to);
     case Narrow::kBF16:
       return spread_as<FromBF16, kWidth>(narrow, step, count, first, length, panel_step, to);
     case Narrow::kF16:
@@ -393,18 +434,39 @@ void spread(Narrow type, const void* from, int64_t step, int64_t count, int64_t 
   } else if (width == kLanes) {
     spread_width<kLanes>(type, from, step, count, first, length, panel_step, to);
   } else {
-    spread_width<kColumns>(type, from, step, count, first, length, panel_step, to);
+    spread_width<kColumnsOf<float>>(type, from, step, count, first, length, panel_step, to);
+  }
+}
+
+template <int kWidth>
+void spread_doubles_width(const void* from, int64_t step, int64_t count, int64_t first,
+                          int64_t length, int64_t panel_step, double* to) {
+  if (from == nullptr) return spread_zeros<kWidth>(count, first, length, panel_step, to);
+  spread_as<From<double>, kWidth>(static_cast<const double*>(from), step, count, first, length,
+                                  panel_step, to);
+}
+
+void spread_doubles(Narrow, const void* from, int64_t step, int64_t count, int64_t first,
+                    int64_t length, int width, int64_t panel_step, double* to) {
+  if (width == kRows) {
+    spread_doubles_width<kRows>(from, step, count, first, length, panel_step, to);
+  } else if (width == kLanesOf<double>) {
+    spread_doubles_width<kLanesOf<double>>(from, step, count, first, length, panel_step, to);
+  } else {
+    spread_doubles_width<kColumnsOf<double>>(from, step, count, first, length, panel_step, to);
   }
 }
 
 // `kCount` rows, eight depths at a time, so that as many rows of `columns` stream by.
-template <int kCount>
-void wide_rows(const float* const* rows, int64_t step, const float* columns, int64_t columns_step,
-               int64_t depth, int64_t width, float* const* out) {
+template <int kCount, typename Real>
+void wide_rows(const Real* const* rows, int64_t step, const Real* columns, int64_t columns_step,
+               int64_t depth, int64_t width, Real* const* out) {
+  constexpr int kLanes = kLanesOf<Real>;
+  using Vector = VectorOf<Real>;
   constexpr int kTogether = 8;
   int64_t d = 0;
   for (; d + kTogether <= depth; d += kTogether) {
-    const float* from = columns + d * columns_step;
+    const Real* from = columns + d * columns_step;
     int64_t c = 0;
     for (; c + kLanes <= width; c += kLanes) {
       Vector sums[kCount];
@@ -423,7 +485,7 @@ void wide_rows(const float* const* rows, int64_t step, const float* columns, int
     }
     for (; c < width; ++c) {
       for (int r = 0; r < kCount; ++r) {
-        float sum = out[r][c];
+        Real sum = out[r][c];
         for (int i = 0; i < kTogether; ++i) {
           sum = multiply_add_one(rows[r][(d + i) * step], from[i * columns_step + c], sum);
         }
@@ -432,7 +494,7 @@ void wide_rows(const float* const* rows, int64_t step, const float* columns, int
     }
   }
   for (; d < depth; ++d) {
-    const float* from = columns + d * columns_step;
+    const Real* from = columns + d * columns_step;
     for (int r = 0; r < kCount; ++r) {
       const Vector a = splat(rows[r] + d * step);
       int64_t c = 0;
@@ -444,8 +506,9 @@ void wide_rows(const float* const* rows, int64_t step, const float* columns, int
   }
 }
 
-void wide(const float* const* rows, int row_count, int64_t step, const float* columns,
-          int64_t columns_step, int64_t depth, int64_t width, float* const* out) {
+template <typename Real>
+void wide(const Real* const* rows, int row_count, int64_t step, const Real* columns,
+          int64_t columns_step, int64_t depth, int64_t width, Real* const* out) {
   switch (row_count) {
     case 1:
       return wide_rows<1>(rows, step, columns, columns_step, depth, width, out);
@@ -513,35 +576,52 @@ void chained(const float* row, const float* columns, int64_t columns_step, int64
   }
 }
 
-template <int kCount>
-void add_tiles(MicroKernels& kernels) {
-  kernels.tile[kCount] = tile<kCount, kPanelVectors, false>;
-  kernels.half_tile[kCount] = tile<kCount, 1, false>;
-  kernels.tile_integers[kCount] = tile<kCount, kPanelVectors, true>;
-  kernels.half_tile_integers[kCount] = tile<kCount, 1, true>;
+template <int kCount, typename Real>
+void add_tiles(MicroKernelsOf<Real>& kernels) {
+  kernels.tile[kCount] = tile<Real, kCount, kPanelVectors, false>;
+  kernels.half_tile[kCount] = tile<Real, kCount, 1, false>;
+  if constexpr (sizeof(Real) == sizeof(float)) {
+    kernels.tile_integers[kCount] = tile<Real, kCount, kPanelVectors, true>;
+    kernels.half_tile_integers[kCount] = tile<Real, kCount, 1, true>;
+  }
   if constexpr (kCount > 1) add_tiles<kCount - 1>(kernels);
 }
 
-MicroKernels make_kernels() {
-  MicroKernels kernels;
+template <typename Real>
+MicroKernelsOf<Real> make_kernels() {
+  MicroKernelsOf<Real> kernels;
   kernels.rows = kRows;
-  kernels.columns = kColumns;
-  kernels.half_columns = kLanes;
+  kernels.columns = kColumnsOf<Real>;
+  kernels.half_columns = kLanesOf<Real>;
   add_tiles<kRows>(kernels);
+  kernels.wide = wide<Real>;
+  return kernels;
+}
+
+MicroKernelsOf<double> make_double_kernels() {
+  auto kernels = make_kernels<double>();
+  kernels.pack = pack_doubles;
+  kernels.spread = spread_doubles;
+  return kernels;
+}
+
+MicroKernels make_float_kernels() {
+  static const MicroKernelsOf<double> doubles = make_double_kernels();
+  auto kernels = make_kernels<float>();
   kernels.pack = pack;
   kernels.spread = spread;
-  kernels.wide = wide;
   kernels.chained = chained;
 #ifdef HEKLA_VNNI
   kernels.fours = fours_micro_kernels;
 #endif
+  kernels.doubles = &doubles;
   return kernels;
 }
 
 }  // namespace
 
 const MicroKernels& HEKLA_LEVEL() {
-  static const MicroKernels kernels = make_kernels();
+  static const MicroKernels kernels = make_float_kernels();
   return kernels;
 }
 

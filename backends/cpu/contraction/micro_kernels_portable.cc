@@ -13,19 +13,30 @@ namespace {
 
 constexpr int kBits = 128;
 typedef float Vector __attribute__((vector_size(16)));
+typedef double DoubleVector __attribute__((vector_size(16)));
 
 inline Vector splat(const float* from) { return Vector{*from, *from, *from, *from}; }
+inline DoubleVector splat(const double* from) { return DoubleVector{*from, *from}; }
 // As the generated kernels of this level do: fused where every processor of the architecture can,
 // and rounded twice otherwise (compiled without contraction).
 #ifdef __FP_FAST_FMAF
 inline float multiply_add_one(float a, float b, float sum) { return __builtin_fmaf(a, b, sum); }
+inline double multiply_add_one(double a, double b, double sum) { return __builtin_fma(a, b, sum); }
 inline Vector multiply_add(Vector a, Vector b, Vector sum) {
   for (int i = 0; i < 4; ++i) sum[i] = __builtin_fmaf(a[i], b[i], sum[i]);
   return sum;
 }
+inline DoubleVector multiply_add(DoubleVector a, DoubleVector b, DoubleVector sum) {
+  for (int i = 0; i < 2; ++i) sum[i] = __builtin_fma(a[i], b[i], sum[i]);
+  return sum;
+}
 #else
 inline float multiply_add_one(float a, float b, float sum) { return a * b + sum; }
+inline double multiply_add_one(double a, double b, double sum) { return a * b + sum; }
 inline Vector multiply_add(Vector a, Vector b, Vector sum) { return a * b + sum; }
+inline DoubleVector multiply_add(DoubleVector a, DoubleVector b, DoubleVector sum) {
+  return a * b + sum;
+}
 #endif
 
 #ifdef __SSE2__
@@ -75,10 +86,12 @@ inline void load_eight_f16(const uint16_t* from, float* to) {
   for (int i = 0; i < 8; ++i) to[i] = load_f16(from + i);
 }
 
-constexpr int kBlock = 4;
-inline void transpose_block(const float* const* lanes, int64_t at, float* to, int64_t width) {
-  for (int i = 0; i < kBlock; ++i) {
-    for (int l = 0; l < kBlock; ++l) to[i * width + l] = lanes[l][at + i];
+template <typename Real>
+constexpr int kBlockOf = 4;
+template <typename Real>
+inline void transpose_block(const Real* const* lanes, int64_t at, Real* to, int64_t width) {
+  for (int i = 0; i < kBlockOf<Real>; ++i) {
+    for (int l = 0; l < kBlockOf<Real>; ++l) to[i * width + l] = lanes[l][at + i];
   }
 }
 

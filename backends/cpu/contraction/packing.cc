@@ -7,8 +7,8 @@
 
 namespace hekla::cpu {
 
-void ContractionRun::fill_lines(const Side& side, int64_t first, int64_t count,
-                                std::vector<Line>& lines) {
+void ContractionLines::fill_lines(const Side& side, int64_t first, int64_t count,
+                                  std::vector<Line>& lines) {
   lines.resize(static_cast<size_t>(count));
   const size_t axes = side.lines.size();
   std::array<int64_t, 16> few{};
@@ -40,8 +40,8 @@ void ContractionRun::fill_lines(const Side& side, int64_t first, int64_t count,
   }
 }
 
-const std::byte* ContractionRun::find(const Side& side, const std::byte* base, const Line& line,
-                                      const Run& run, int inner_window) {
+const std::byte* ContractionLines::find(const Side& side, const std::byte* base, const Line& line,
+                                        const Run& run, int inner_window) {
   int64_t offset = run.offset + line.offset;
   for (size_t w = 0; w < side.windows.size(); ++w) {
     if (static_cast<int>(w) == inner_window) continue;
@@ -58,8 +58,8 @@ const std::byte* ContractionRun::find(const Side& side, const std::byte* base, c
   return base + offset * side.bytes;
 }
 
-const std::byte* ContractionRun::slide(const Side& side, const std::byte* base, const Line& line,
-                                       const Run& run, std::byte* copy) {
+const std::byte* ContractionLines::slide(const Side& side, const std::byte* base, const Line& line,
+                                         const Run& run, std::byte* copy) {
   const auto w = static_cast<size_t>(side.inner_window);
   const Prepared::Window& window = side.windows[w];
   const int64_t start = line.at[w] + run.taps[w];
@@ -94,13 +94,14 @@ const std::byte* ContractionRun::slide(const Side& side, const std::byte* base, 
   return copy;
 }
 
-void ContractionRun::pack_sliding(const Side& side, bool is_rows, const std::byte* base,
-                                  const Line* lines, int64_t count, int width,
-                                  const DepthBlock& block, float* to) const {
+template <typename Real>
+void ContractionRun<Real>::pack_sliding(const Side& side, bool is_rows, const std::byte* base,
+                                        const Line* lines, int64_t count, int width,
+                                        const DepthBlock& block, Real* to) const {
   std::array<const void*, kMostPanelColumns> from{};
-  std::vector<std::byte>& slid = contraction_scratch().slid;
+  std::vector<std::byte>& slid = contraction_scratch<Real>().slid;
   for (int64_t l = 0; l < count; l += width) {
-    float* panel = to + l / width * panel_size(block, width);
+    Real* panel = to + l / width * panel_size(block, width);
     for (const Run& run : runs_of(is_rows, block)) {
       const int64_t bytes = run.count * side.bytes;
       slid.resize(static_cast<size_t>(bytes * (width + 1)));
@@ -117,9 +118,10 @@ void ContractionRun::pack_sliding(const Side& side, bool is_rows, const std::byt
   }
 }
 
-void ContractionRun::pack(const Side& side, bool is_rows, const std::byte* base, const Line* lines,
-                          int64_t first, int64_t count, int width, const DepthBlock& block,
-                          float* to) const {
+template <typename Real>
+void ContractionRun<Real>::pack(const Side& side, bool is_rows, const std::byte* base,
+                                const Line* lines, int64_t first, int64_t count, int width,
+                                const DepthBlock& block, Real* to) const {
   if (side.has_rows) {
     pack_side_by_side(side, is_rows, base, lines, first, count, width, block, to);
     return;
@@ -133,7 +135,7 @@ void ContractionRun::pack(const Side& side, bool is_rows, const std::byte* base,
   for (int64_t l = 0; l < count; l += width) {
     const int64_t here = std::min<int64_t>(width, count - l);
     from.fill(nullptr);
-    float* panel = to + l / width * panel_size(block, width);
+    Real* panel = to + l / width * panel_size(block, width);
     for (const Run& run : runs_of(is_rows, block)) {
       for (int64_t i = 0; i < here; ++i) {
         from[static_cast<size_t>(i)] = find(side, base, lines[l + i], run);
@@ -144,15 +146,16 @@ void ContractionRun::pack(const Side& side, bool is_rows, const std::byte* base,
   }
 }
 
-void ContractionRun::pack_unit_rows(const std::byte* base, const Line* lines, int64_t count,
-                                    const DepthBlock& block, float* to) const {
+template <typename Real>
+void ContractionRun<Real>::pack_unit_rows(const std::byte* base, const Line* lines, int64_t count,
+                                          const DepthBlock& block, Real* to) const {
   const Side& side = p_.rows_;
   const int64_t height = kernels_.rows;
   const bool is_sliding = side.inner_window >= 0;
   const int64_t step = side.depth.empty() || is_sliding ? 1 : side.depth.back();
-  std::vector<std::byte>& slid = contraction_scratch().slid;
+  std::vector<std::byte>& slid = contraction_scratch<Real>().slid;
   for (int64_t l = 0; l < count; ++l) {
-    float* row = to + l / height * panel_size(block, height) + l % height * kUnitElements;
+    Real* row = to + l / height * panel_size(block, height) + l % height * kUnitElements;
     for (const Run& run : runs_of(true, block)) {
       if (is_sliding) slid.resize(static_cast<size_t>(run.count * side.bytes));
       const std::byte* from = is_sliding ? slide(side, base, lines[l], run, slid.data())
@@ -163,9 +166,10 @@ void ContractionRun::pack_unit_rows(const std::byte* base, const Line* lines, in
   }
 }
 
-void ContractionRun::pack_side_by_side(const Side& side, bool is_rows, const std::byte* base,
-                                       const Line* lines, int64_t first, int64_t count, int width,
-                                       const DepthBlock& block, float* to) const {
+template <typename Real>
+void ContractionRun<Real>::pack_side_by_side(const Side& side, bool is_rows, const std::byte* base,
+                                             const Line* lines, int64_t first, int64_t count,
+                                             int width, const DepthBlock& block, Real* to) const {
   const Prepared::LineAxis& inner = side.lines.back();
   const int64_t step = side.depth.empty() ? 1 : side.depth.back();
   const int64_t panel_step = panel_size(block, width);
@@ -200,5 +204,14 @@ void ContractionRun::pack_side_by_side(const Side& side, bool is_rows, const std
     to += run.packed * width;
   }
 }
+
+#define HEKLA_PACK(Real)                                                                           \
+  template void ContractionRun<Real>::pack(const Side&, bool, const std::byte*, const Line*,       \
+                                           int64_t, int64_t, int, const DepthBlock&, Real*) const; \
+  template void ContractionRun<Real>::pack_unit_rows(const std::byte*, const Line*, int64_t,       \
+                                                     const DepthBlock&, Real*) const;
+HEKLA_PACK(float)
+HEKLA_PACK(double)
+#undef HEKLA_PACK
 
 }  // namespace hekla::cpu

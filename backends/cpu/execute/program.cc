@@ -115,8 +115,8 @@ class Run {
 
   Status run(const plan::ContractionStep& step) {
     contractions_[static_cast<size_t>(step.contraction)].run(
-        address(step.lhs), address(step.rhs), reinterpret_cast<float*>(address(step.out)),
-        options_.is_parallel, options_.cancelled);
+        address(step.lhs), address(step.rhs), address(step.out), options_.is_parallel,
+        options_.cancelled);
     return check_cancelled();
   }
 

@@ -126,8 +126,7 @@ void PreparedRows::run_led(const std::vector<const std::byte*>& addresses, bool 
   };
   const auto* const* operands = addresses.data() + leader.operands;
   leader.contraction->run_telling(leader.rows_of, done, operands[0], operands[1],
-                                  const_cast<float*>(reinterpret_cast<const float*>(operands[2])),
-                                  is_parallel, cancelled);
+                                  const_cast<std::byte*>(operands[2]), is_parallel, cancelled);
 }
 
 void PreparedRows::run_block(int64_t block, const std::vector<const std::byte*>& addresses) const {
@@ -154,8 +153,8 @@ void PreparedRows::run_block(int64_t block, const std::vector<const std::byte*>&
     if (part.contraction != nullptr) {
       part.contraction->run_rows(part.rows_of, static_cast<const std::byte*>(operands[0]),
                                  static_cast<const std::byte*>(operands[1]),
-                                 const_cast<float*>(static_cast<const float*>(operands[2])),
-                                 first_row, this->first_row(block + 1) - first_row);
+                                 static_cast<std::byte*>(const_cast<void*>(operands[2])), first_row,
+                                 this->first_row(block + 1) - first_row);
       continue;
     }
     const Schedule& schedule = part.kernel->schedule;
