@@ -55,9 +55,9 @@ kernel::SumChunks sum_chunks(const ir::Operation& op, std::span<const int64_t> s
                              int64_t chains);
 
 // Why an operation is none that is worth code of a device's own; empty: it is. It is one that has
-// the form of a Contraction, f32 sums of f32, bf16 or f16, f64 of f64 or i32 of narrow integers,
-// not too small in any direction; with LowerOptions::matrix_types one for matrix units. Results of
-// other types: see passes::widen_contractions.
+// the form of a Contraction, sums in f32 of f32, bf16 or f16, in f64 of f64 or in i32 of narrow
+// integers, not too small in any direction; with LowerOptions::matrix_types one for matrix units.
+// Results of other types: see passes::widen_contractions.
 kernel::Refusal why_no_contraction(const ir::Operation& op, const LowerOptions& options);
 
 // The value that a contraction writes: its result, or, as long as nobody else uses what is before
