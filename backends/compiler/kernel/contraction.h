@@ -9,8 +9,8 @@
 // the device's, fixed by shapes and types, so that no bit depends on how a contraction is cut; a
 // device that may run generated kernels too keeps theirs: from 0 on, one product after the other in
 // the row-major order of the depth axes, fused where the machine can; with a vector, several such
-// sums (`chains`); and of a long depth the sums of its chunks, added. Transposes and reshapes of the
-// result are the strides of `out`. Nothing fails.
+// sums (`chains`); and of a long depth the sums of its chunks, added. Transposes and reshapes of
+// the result are the strides of `out`. Nothing fails.
 #pragma once
 
 #include <cstdint>
