@@ -126,12 +126,13 @@ endfunction()
 
 # Tests that take longest, the longest first: ctest starts them first, so that all cores have work to
 # the end. Its own record replaces this after a run. By the instrumented build, whose order is that
-# of the ordinary one but for a few.
+# of the ordinary one but for a few. Programs of GoogleTest among them have the label "long": tools/test.sh
+# draws their cases where HEKLA_TEST_SHARE says so.
 set(HEKLA_LONG_TESTS
     random_programs_schedules_vulkan vulkan_codegen_device_test random_programs_attention_vulkan
     random_programs_attention_gpu cpu_jit_test compiler_test vulkan_submissions_test
     random_programs_kept random_programs_vulkan_masked vulkan_launch_test
-    checkpoint_save_files_test checkpoint_kill_sweep_full checkpoint_kill_sweep_save_full
+    process_group_test checkpoint_save_files_test checkpoint_kill_sweep_full checkpoint_kill_sweep_save_full
     random_programs_schedules_cpu bytecode_test conformance_pjrt_vulkan
     conformance_pjrt_vulkan_two_devices conformance_pjrt_vulkan_staging checkpoint_save_test
     random_programs_vulkan cpu_contraction_test vulkan_recorded_devices_test
@@ -147,6 +148,9 @@ function(hekla_test_cost)
     if(at GREATER_EQUAL 0)
       math(EXPR cost "100 + ${length} - ${at}")
       set_tests_properties(${name} PROPERTIES COST ${cost})
+      if(name MATCHES "_test$|^conformance_")
+        set_property(TEST ${name} APPEND PROPERTY LABELS long)
+      endif()
     endif()
   endforeach()
 endfunction()

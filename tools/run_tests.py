@@ -49,9 +49,9 @@ REAL_PROGRAMS = sorted(path.parent.name for path in (ROOT / "tests" / "programs"
 # cores, and half an hour.
 ALL_OF_JAX = os.environ.get("HEKLA_ALL_OF_JAX") == "1"
 # Of what is long and many one in so many runs, others with each commit; all of it unless set. That is:
-# one of the sanitizers, and programs of tests under it; sets of random programs; one of JAX's older
-# releases; what is outside the quick sets of clients, but for JAX's newest release on the CPU device,
-# which runs every case.
+# one of the sanitizers, and programs of tests under it; cases of the unit tests that take longest;
+# sets of random programs; one of JAX's older releases; what is outside the quick sets of clients, but
+# of JAX's newest release on the CPU device a half.
 SHARE = int(os.environ.get("HEKLA_TEST_SHARE", "1"))
 # Seconds since 1970 from which on no more stages begin, nor parts of those under sanitizers.
 UNTIL = float(os.environ.get("HEKLA_TEST_UNTIL", "inf"))
@@ -87,8 +87,9 @@ def drawn(things: list) -> list:
     return things[seed() % SHARE::SHARE]
 
 
-def drawn_tests() -> list:
-    return [f"--drawn={SHARE}:{seed() % SHARE}"]
+def drawn_tests(most: int = SHARE) -> list:
+    share = min(SHARE, most)
+    return [f"--drawn={share}:{seed() % share}"]
 
 
 def keep_bytecode() -> None:
@@ -179,10 +180,15 @@ def stage_checks(log, counter, quick):
 def stage_unit(log, counter, quick):
     if build("default", log):
         return 1
+    if SHARE == 1:
+        return ctest("build", log, counter, ["-LE", "slow"] if quick else [])
+    # GoogleTest's own sharding draws cases; other programs do not know of it.
+    code = ctest("build", log, counter, ["-L", "long", *(["-LE", "slow"] if quick else [])],
+                 {"GTEST_TOTAL_SHARDS": str(SHARE), "GTEST_SHARD_INDEX": str(seed() % SHARE)})
     random = programs_of(ROOT / "build", "^random_programs_(?!.*kept)").get("random_programs", [])
     others = "|".join(set(random) - set(drawn(sorted(random))))
-    return ctest("build", log, counter, [*(["-LE", "slow"] if quick else []),
-                                         *(["-E", f"^({others})$"] if others else [])])
+    return code | ctest("build", log, counter, ["-LE", "slow|long" if quick else "long",
+                                                *(["-E", f"^({others})$"] if others else [])])
 
 
 def pytest(python, junit: pathlib.Path, arguments: list, log, counter: Counter,
@@ -209,7 +215,7 @@ def python_stage(version: str):
                 select = ["-m", "quick"] if tests == "quick" else []
                 status |= pytest(python, LOGS / f"pytest-{version}-{platform}-{plugin}.xml",
                                  ["tests/jax", f"--platform={platform}", f"--plugin={plugin}",
-                                  *select, *([] if platform == "tbb" else drawn_tests())],
+                                  *select, *drawn_tests(2 if platform == "tbb" else SHARE)],
                                  log, counter, {"HEKLA_EXPECTED": expected})
         if version == NEWEST:
             status |= quickstart("quickstart_jax.md", python, log, counter)
