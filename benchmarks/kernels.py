@@ -12,6 +12,7 @@ upper quartile over the median. On a busy machine --cpu-time says more, where th
   .venv/jax-0.10.2/bin/python benchmarks/kernels.py
   .venv/jax-0.10.2/bin/python benchmarks/kernels.py --platform vulkan --only gemm --json out.json
   .venv/jax-0.10.2/bin/python benchmarks/kernels.py --platform vulkan --cpu-time
+  .venv/jax-0.10.2/bin/python benchmarks/kernels.py --f64
   .venv/jax-0.10.2/bin/python benchmarks/kernels.py --platform vulkan --peer cuda --large
   .venv/jax-0.10.2/bin/python benchmarks/kernels.py --only epilogue --beside hekla_row_groups=false
 """
@@ -118,6 +119,47 @@ def large_cases():
         None
     yield "scan", "cumsum of 16M", jnp.cumsum, (flat[:1 << 24],), 8 << 24, "GB/s", None
     yield "sort", "16M f32", jnp.sort, (flat[:1 << 24],), 1 << 24, "M/s", None
+
+
+def f64_cases():
+    """Like cases(), products and convolutions of f64, the latter with both gradients."""
+    import jax
+    import numpy as np
+    from jax import lax
+    rng = np.random.default_rng(1)
+    for m, k, n in ((64, 64, 64), (512, 512, 512), (1024, 1024, 1024), (16, 2048, 2048), (2048, 64, 2048),
+                    (2048, 2048, 1)):
+        for is_transposed in (False, True):
+            yield ("gemm", f"f64 {m} x {k} x {n}" + " transposed" * is_transposed,
+                   lambda a, b, is_transposed=is_transposed: a @ (b.T if is_transposed else b),
+                   (rng.standard_normal((m, k)),
+                    rng.standard_normal((n, k) if is_transposed else (k, n))), 2 * m * k * n, "GF/s",
+                   None)
+    for layout, kernel_layout in (("NHWC", "HWIO"), ("NCHW", "OIHW")):
+        for images, size, features, to, taps, stride in (
+                (4, 56, 64, 64, 3, 1), (4, 56, 64, 64, 3, 2), (4, 56, 64, 128, 1, 2),
+                (2, 224, 3, 64, 7, 2), (4, 14, 256, 256, 3, 1), (4, 14, 256, 256, 3, 2)):
+            last = layout == "NHWC"
+            x = rng.standard_normal((images, size, size, features) if last else
+                                    (images, features, size, size))
+            w = rng.standard_normal((taps, taps, features, to) if last else (to, features, taps, taps))
+
+            def convolve(x, w, stride=stride, numbers=(layout, kernel_layout, layout)):
+                return lax.conv_general_dilated(x, w, (stride, stride), "SAME", dimension_numbers=numbers)
+            out = jax.eval_shape(convolve, x, w)
+            gradient = rng.standard_normal(out.shape)
+
+            def by_input(x, w, g, convolve=convolve):
+                return jax.vjp(lambda x: convolve(x, w), x)[1](g)
+
+            def by_kernel(x, w, g, convolve=convolve):
+                return jax.vjp(lambda w: convolve(x, w), w)[1](g)
+            name = f"{layout} {images}x{size}x{size}x{features} by {taps}x{taps}x{to} / {stride}"
+            work = 2 * out.size * features * taps ** 2
+            yield "convolution", name, convolve, (x, w), work, "GF/s", None
+            for which, function in (("input", by_input), ("kernel", by_kernel)):
+                yield ("convolution", f"{name}, by {which}", function, (x, w, gradient), work, "GF/s",
+                       None)
 
 
 def cases():
@@ -274,6 +316,7 @@ def main():
     parser.add_argument("--only", help="comma-separated groups: gemm, convolution, epilogue, "
                         "attention, elementwise, reduction, movement, scan, sort")
     parser.add_argument("--large", action="store_true", help="sizes that fill a GPU")
+    parser.add_argument("--f64", action="store_true", help="products and convolutions of f64 alone")
     parser.add_argument("--cpu-time", action="store_true",
                         help="of all threads of the process, in place of the time that passes")
     parser.add_argument("--beside", metavar="NAME=VALUE", help="a compiler option of a third side, "
@@ -283,13 +326,15 @@ def main():
     arguments = parser.parse_args()
     os.environ["JAX_PLATFORMS"] = platforms(arguments.platform, arguments.peer)
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+    if arguments.f64:
+        os.environ["JAX_ENABLE_X64"] = "1"
     sys.path[:0] = [str(BUILD / "python"), str(pathlib.Path(__file__).resolve().parent)]
     wanted = arguments.only.split(",") if arguments.only else None
     other = dict([arguments.beside.split("=", 1)]) if arguments.beside else {}
     rows = []
     print(f"{'kernel':42} {'Hekla':>9} {'spread':>7} {'peer':>9} {'numpy':>9} {'copy':>9} "
           f"{'of peer':>9} {'of copy':>8}" + (f" {'of ' + arguments.beside:>20}" if other else ""))
-    chosen = large_cases() if arguments.large else cases()
+    chosen = f64_cases() if arguments.f64 else large_cases() if arguments.large else cases()
     for group, name, function, inputs, work, unit, numpy_function in chosen:
         if wanted and group not in wanted:
             continue

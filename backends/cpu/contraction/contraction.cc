@@ -45,8 +45,8 @@ Narrow narrow_of(DType dtype) {
   }
 }
 
-// Elements that are read where they lie.
-bool is_wide(Narrow narrow) { return narrow == Narrow::kF32 || narrow == Narrow::kF64; }
+// Elements of the type of their sums, which are read where they lie.
+bool is_of_sums(Narrow narrow) { return narrow == Narrow::kF32 || narrow == Narrow::kF64; }
 
 }  // namespace
 
@@ -100,7 +100,7 @@ void PreparedContraction::prepare(const kernel::Contraction& c, uint64_t schedul
   std::mt19937_64 random(schedule_seed ^
                          static_cast<uint64_t>(c.out_elements * 8191 + depth_size_));
   // A few columns leave most of a vector empty: less work than to pack the rows as columns.
-  const bool reads_rows = is_wide(narrow_of(rows_.dtype)) && !depth_.empty() &&
+  const bool reads_rows = is_of_sums(narrow_of(rows_.dtype)) && !depth_.empty() &&
                           depth_.back().window < 0 && rows_.depth.back() == 1 &&
                           depth_.back().size >= kLongRun;
   bool swaps = (is_inner(rows_) && !is_inner(columns_) && rows_.size >= 8) ||
@@ -159,7 +159,7 @@ constexpr std::string_view kNames[] = {"partial sums",  "columns in place", "col
 // Columns that lie side by side, in memory and in the result, for few rows of f32 or f64.
 kernel::Refusal PreparedContraction::why_not_wide() const {
   if (rows_.size > kWideRows) return fmt::format("{} rows, more than {}", rows_.size, kWideRows);
-  if (!is_wide(columns_.narrow) || !is_wide(rows_.narrow)) {
+  if (!is_of_sums(columns_.narrow) || !is_of_sums(rows_.narrow)) {
     return fmt::format("rows of {} and columns of {}, not f32 or f64", dtype_name(rows_.dtype),
                        dtype_name(columns_.dtype));
   }
@@ -172,7 +172,7 @@ kernel::Refusal PreparedContraction::why_not_wide() const {
 
 // Rows that lie along the depth.
 kernel::Refusal PreparedContraction::why_not_in_place() const {
-  if (!is_wide(rows_.narrow)) {
+  if (!is_of_sums(rows_.narrow)) {
     return fmt::format("rows of {}, not f32 or f64", dtype_name(rows_.dtype));
   }
   if (depth_size_ == 1) return {};

@@ -300,25 +300,19 @@ void pack_width(Narrow type, const void* const* lanes, int64_t step, int64_t cou
   }
 }
 
-void pack(Narrow type, const void* const* lanes, int width, int64_t step, int64_t count,
-          float* to) {
-  if (width == kRows) {
-    pack_width<kRows>(type, lanes, step, count, to);
-  } else if (width == kLanes) {
-    pack_width<kLanes>(type, lanes, step, count, to);
-  } else {
-    pack_width<kColumnsOf<float>>(type, lanes, step, count, to);
-  }
+template <int kWidth>
+void pack_width(Narrow, const void* const* lanes, int64_t step, int64_t count, double* to) {
+  pack_as<From<double>, kWidth>(lanes, step, count, to);
 }
 
-void pack_doubles(Narrow, const void* const* lanes, int width, int64_t step, int64_t count,
-                  double* to) {
+template <typename Real>
+void pack(Narrow type, const void* const* lanes, int width, int64_t step, int64_t count, Real* to) {
   if (width == kRows) {
-    pack_as<From<double>, kRows>(lanes, step, count, to);
-  } else if (width == kLanesOf<double>) {
-    pack_as<From<double>, kLanesOf<double>>(lanes, step, count, to);
+    pack_width<kRows>(type, lanes, step, count, to);
+  } else if (width == kLanesOf<Real>) {
+    pack_width<kLanesOf<Real>>(type, lanes, step, count, to);
   } else {
-    pack_as<From<double>, kColumnsOf<double>>(lanes, step, count, to);
+    pack_width<kColumnsOf<Real>>(type, lanes, step, count, to);
   }
 }
 
@@ -427,33 +421,23 @@ void spread_width(Narrow type, const void* from, int64_t step, int64_t count, in
   }
 }
 
-void spread(Narrow type, const void* from, int64_t step, int64_t count, int64_t first,
-            int64_t length, int width, int64_t panel_step, float* to) {
-  if (width == kRows) {
-    spread_width<kRows>(type, from, step, count, first, length, panel_step, to);
-  } else if (width == kLanes) {
-    spread_width<kLanes>(type, from, step, count, first, length, panel_step, to);
-  } else {
-    spread_width<kColumnsOf<float>>(type, from, step, count, first, length, panel_step, to);
-  }
-}
-
 template <int kWidth>
-void spread_doubles_width(const void* from, int64_t step, int64_t count, int64_t first,
-                          int64_t length, int64_t panel_step, double* to) {
+void spread_width(Narrow, const void* from, int64_t step, int64_t count, int64_t first,
+                  int64_t length, int64_t panel_step, double* to) {
   if (from == nullptr) return spread_zeros<kWidth>(count, first, length, panel_step, to);
   spread_as<From<double>, kWidth>(static_cast<const double*>(from), step, count, first, length,
                                   panel_step, to);
 }
 
-void spread_doubles(Narrow, const void* from, int64_t step, int64_t count, int64_t first,
-                    int64_t length, int width, int64_t panel_step, double* to) {
+template <typename Real>
+void spread(Narrow type, const void* from, int64_t step, int64_t count, int64_t first,
+            int64_t length, int width, int64_t panel_step, Real* to) {
   if (width == kRows) {
-    spread_doubles_width<kRows>(from, step, count, first, length, panel_step, to);
-  } else if (width == kLanesOf<double>) {
-    spread_doubles_width<kLanesOf<double>>(from, step, count, first, length, panel_step, to);
+    spread_width<kRows>(type, from, step, count, first, length, panel_step, to);
+  } else if (width == kLanesOf<Real>) {
+    spread_width<kLanesOf<Real>>(type, from, step, count, first, length, panel_step, to);
   } else {
-    spread_doubles_width<kColumnsOf<double>>(from, step, count, first, length, panel_step, to);
+    spread_width<kColumnsOf<Real>>(type, from, step, count, first, length, panel_step, to);
   }
 }
 
@@ -594,22 +578,15 @@ MicroKernelsOf<Real> make_kernels() {
   kernels.columns = kColumnsOf<Real>;
   kernels.half_columns = kLanesOf<Real>;
   add_tiles<kRows>(kernels);
+  kernels.pack = pack<Real>;
+  kernels.spread = spread<Real>;
   kernels.wide = wide<Real>;
   return kernels;
 }
 
-MicroKernelsOf<double> make_double_kernels() {
-  auto kernels = make_kernels<double>();
-  kernels.pack = pack_doubles;
-  kernels.spread = spread_doubles;
-  return kernels;
-}
-
-MicroKernels make_float_kernels() {
-  static const MicroKernelsOf<double> doubles = make_double_kernels();
+MicroKernels make_all_kernels() {
+  static const auto doubles = make_kernels<double>();
   auto kernels = make_kernels<float>();
-  kernels.pack = pack;
-  kernels.spread = spread;
   kernels.chained = chained;
 #ifdef HEKLA_VNNI
   kernels.fours = fours_micro_kernels;
@@ -621,7 +598,7 @@ MicroKernels make_float_kernels() {
 }  // namespace
 
 const MicroKernels& HEKLA_LEVEL() {
-  static const MicroKernels kernels = make_float_kernels();
+  static const MicroKernels kernels = make_all_kernels();
   return kernels;
 }
 

@@ -205,13 +205,13 @@ void ContractionRun<Real>::pack_side_by_side(const Side& side, bool is_rows, con
   }
 }
 
-#define HEKLA_PACK(Real)                                                                           \
-  template void ContractionRun<Real>::pack(const Side&, bool, const std::byte*, const Line*,       \
-                                           int64_t, int64_t, int, const DepthBlock&, Real*) const; \
-  template void ContractionRun<Real>::pack_unit_rows(const std::byte*, const Line*, int64_t,       \
-                                                     const DepthBlock&, Real*) const;
-HEKLA_PACK(float)
-HEKLA_PACK(double)
-#undef HEKLA_PACK
+template void ContractionRun<float>::pack(const Side&, bool, const std::byte*, const Line*, int64_t,
+                                          int64_t, int, const DepthBlock&, float*) const;
+template void ContractionRun<double>::pack(const Side&, bool, const std::byte*, const Line*,
+                                           int64_t, int64_t, int, const DepthBlock&, double*) const;
+template void ContractionRun<float>::pack_unit_rows(const std::byte*, const Line*, int64_t,
+                                                    const DepthBlock&, float*) const;
+template void ContractionRun<double>::pack_unit_rows(const std::byte*, const Line*, int64_t,
+                                                     const DepthBlock&, double*) const;
 
 }  // namespace hekla::cpu
