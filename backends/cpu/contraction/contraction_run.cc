@@ -14,6 +14,8 @@ namespace {
 constexpr int64_t kManyRows = 96;
 // Depth from which on columns are split before rows, where those are read in place.
 constexpr int64_t kSplitDepth = 128;
+// So long must runs be for that: where each begins is looked up once more for each part.
+constexpr int64_t kSplitRun = 100;
 // Tiles of rows that a rectangle keeps.
 constexpr int64_t kSplitTiles = 4;
 // Parts of the last rectangles.
@@ -131,7 +133,9 @@ typename ContractionRun<Real>::Cut ContractionRun<Real>::cut(bool is_parallel) c
   const int64_t least_rows = int64_t{kSplitTiles} * kernels_.rows;
   // Rows that are not packed do not mind being read once more for each part of the columns. With
   // little depth it is the sums that take time: they are written in long runs.
-  const bool splits_columns = p_.rows_in_place_ && p_.depth_size_ >= kSplitDepth;
+  const auto runs = static_cast<int64_t>(p_.rows_.runs.size());
+  const bool splits_columns =
+      p_.rows_in_place_ && p_.depth_size_ >= kSplitDepth && p_.depth_size_ >= runs * kSplitRun;
   Cut cut;
   cut.rows = size;
   cut.panels = std::min(panels, most_panels);
