@@ -97,7 +97,7 @@ inline float widen_bf16(const uint16_t* from) {
 
 // What is read as it is.
 template <typename Number>
-struct From {
+struct AsIs {
   using Type = Number;
   using Real = Number;
   static Real at(const Real* from) { return *from; }
@@ -292,7 +292,7 @@ void pack_width(Narrow type, const void* const* lanes, int64_t step, int64_t cou
     case Narrow::kF64:
       return;  // never into floats
     case Narrow::kF32:
-      return pack_as<From<float>, kWidth>(lanes, step, count, to);
+      return pack_as<AsIs<float>, kWidth>(lanes, step, count, to);
     case Narrow::kBF16:
       return pack_as<FromBF16, kWidth>(lanes, step, count, to);
     case Narrow::kF16:
@@ -302,7 +302,7 @@ void pack_width(Narrow type, const void* const* lanes, int64_t step, int64_t cou
 
 template <int kWidth>
 void pack_width(Narrow, const void* const* lanes, int64_t step, int64_t count, double* to) {
-  pack_as<From<double>, kWidth>(lanes, step, count, to);
+  pack_as<AsIs<double>, kWidth>(lanes, step, count, to);
 }
 
 template <typename Real>
@@ -412,7 +412,7 @@ void spread_width(Narrow type, const void* from, int64_t step, int64_t count, in
     case Narrow::kF64:
       return;  // never into floats
     case Narrow::kF32:
-      return spread_as<From<float>, kWidth>(static_cast<const float*>(from), step, count, first,
+      return spread_as<AsIs<float>, kWidth>(static_cast<const float*>(from), step, count, first,
                                             length, panel_step, to);
     case Narrow::kBF16:
       return spread_as<FromBF16, kWidth>(narrow, step, count, first, length, panel_step, to);
@@ -425,7 +425,7 @@ template <int kWidth>
 void spread_width(Narrow, const void* from, int64_t step, int64_t count, int64_t first,
                   int64_t length, int64_t panel_step, double* to) {
   if (from == nullptr) return spread_zeros<kWidth>(count, first, length, panel_step, to);
-  spread_as<From<double>, kWidth>(static_cast<const double*>(from), step, count, first, length,
+  spread_as<AsIs<double>, kWidth>(static_cast<const double*>(from), step, count, first, length,
                                   panel_step, to);
 }
 
