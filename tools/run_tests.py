@@ -48,11 +48,23 @@ REAL_PROGRAMS = sorted(path.parent.name for path in (ROOT / "tests" / "programs"
 # All of tests/jax on SwiftShader and with SID_JAX too, instead of the quick set: ten minutes on two
 # cores, and half an hour.
 ALL_OF_JAX = os.environ.get("HEKLA_ALL_OF_JAX") == "1"
-# Of what is long and many one in so many runs, others with each commit; all of it unless set. That is:
-# one of the sanitizers, and programs of tests under it; cases of the unit tests that take longest;
-# sets of random programs; one of JAX's older releases; what is outside the quick sets of clients, but
-# of JAX's newest release on the CPU device a half.
-SHARE = int(os.environ.get("HEKLA_TEST_SHARE", "1"))
+# Of what is long and many one in so many runs, others with each commit. That is: one of the sanitizers,
+# and programs of tests under it; cases of the unit tests that take longest; sets of random programs; one
+# of JAX's older releases; what is outside the quick sets of clients, three times as much of JAX's newest
+# release on the CPU device, and six times as much of what is in them. From SHARE_OF_STAGES on also one
+# stage of each of ALTERNATIVES.
+SHARE_OF_STAGES = 12
+# Without options and without HEKLA_TEST_SHARE: two cores of a bare machine take 25 minutes, half of them
+# to build.
+DEFAULT_SHARE = 24
+
+
+def chosen_share(arguments: list) -> int:
+    """HEKLA_TEST_SHARE; unless set all where the caller says what is to run."""
+    return int(os.environ.get("HEKLA_TEST_SHARE", 1 if arguments else DEFAULT_SHARE))
+
+
+SHARE = chosen_share(sys.argv[1:])
 # Seconds since 1970 from which on no more stages begin, nor parts of those under sanitizers.
 UNTIL = float(os.environ.get("HEKLA_TEST_UNTIL", "inf"))
 KEPT_PROGRAMS = ROOT / "tests" / "random" / "regressions"
@@ -84,11 +96,14 @@ def seed() -> int:
 
 
 def drawn(things: list) -> list:
-    return things[seed() % SHARE::SHARE]
+    """At least one of them."""
+    share = min(SHARE, len(things))
+    return things[seed() % share::share] if share else []
 
 
-def drawn_tests(most: int = SHARE) -> list:
-    share = min(SHARE, most)
+def drawn_tests(times: int = 1) -> list:
+    """pytest's arguments for `times` as many of the tests as SHARE says."""
+    share = max(1, SHARE // times)
     return [f"--drawn={share}:{seed() % share}"]
 
 
@@ -215,7 +230,7 @@ def python_stage(version: str):
                 select = ["-m", "quick"] if tests == "quick" else []
                 status |= pytest(python, LOGS / f"pytest-{version}-{platform}-{plugin}.xml",
                                  ["tests/jax", f"--platform={platform}", f"--plugin={plugin}",
-                                  *select, *drawn_tests(2 if platform == "tbb" else SHARE)],
+                                  *select, *drawn_tests(6 if select else 3 if platform == "tbb" else 1)],
                                  log, counter, {"HEKLA_EXPECTED": expected})
         if version == NEWEST:
             status |= quickstart("quickstart_jax.md", python, log, counter)
@@ -258,7 +273,7 @@ def stage_torch(log, counter, quick):
     status = quickstart("quickstart_pytorch.md", python, log, counter)
     for platform, select in TORCH_QUICK if quick else TORCH_RUNS:
         status |= pytest(python, LOGS / f"pytest-torch-{platform}.xml",
-                         ["tests/torch", f"--platform={platform}", *select, *drawn_tests()], log, counter)
+                         ["tests/torch", f"--platform={platform}", *select, *drawn_tests(6 if select else 1)], log, counter)
     return status
 
 
@@ -345,7 +360,7 @@ def stage_swiftshader(log, counter, quick):
     status |= random_programs(log, counter, 30, env)
     python = ROOT / ".venv" / f"jax-{NEWEST}" / "bin" / "python"
     status |= pytest(python, LOGS / "pytest-swiftshader.xml",
-                     ["tests/jax", "--platform=vulkan",
+                     ["tests/jax", "--platform=vulkan", *drawn_tests(6),
                       *(["-m", "quick"] if quick or not ALL_OF_JAX else [])], log, counter, env)
     return status
 
@@ -605,9 +620,11 @@ SANITIZERS = ["asan", "tsan", "fuzz"]
 
 
 def drawn_stages() -> list:
-    """Of JAX's older releases one, or all."""
+    """All, or one of each group of which one is drawn."""
     older = [name for name in ALL if name.startswith("python-") and name != f"python-{NEWEST}"]
-    return [name for name in ALL if SHARE == 1 or name not in older or name == older[seed() % len(older)]]
+    groups = ALTERNATIVES(older) if SHARE >= SHARE_OF_STAGES else [older] if SHARE > 1 else []
+    left_out = {name for group in groups for name in group if name != group[seed() % len(group)]}
+    return [name for name in ALL if name not in left_out]
 
 
 def drawn_sanitizers() -> list:

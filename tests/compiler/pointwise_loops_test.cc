@@ -235,6 +235,27 @@ TEST(PointwiseLoops, WhatReadsWhatItWroteTakesSteps) {
       "looks at other points");
 }
 
+// As JAX writes a print that nothing waits for, and a check: no value of the loop needs them.
+TEST(PointwiseLoops, WhatTellsOthersTakesSteps) {
+  for (const auto& [told, why] :
+       {std::pair(R"(    %told = stablehlo.create_token : !stablehlo.token
+    %sent = "stablehlo.send"(%v, %told) <{channel_handle = #stablehlo.channel_handle<handle = 2, type = 2>, is_host_transfer = true}> : (tensor<7x3xf32>, !stablehlo.token) -> !stablehlo.token
+)",
+                  "stablehlo.send in it"),
+        std::pair("    stablehlo.custom_call @check(%v) {has_side_effect = true} : "
+                  "(tensor<7x3xf32>) -> ()\n",
+                  "stablehlo.custom_call in it")}) {
+    const std::string text = text_of({.body = std::string(kHalve) + told, .next = "%w"});
+    Result<std::unique_ptr<ir::Module>> read = stablehlo::read_program(text);
+    ASSERT_TRUE(read.ok()) << read.status().message() << "\n" << text;
+    const auto plan = compile_program(std::move(*read), {}, {});
+    ASSERT_TRUE(plan.ok()) << plan.status().message();
+    EXPECT_EQ(counted_loops(**plan), 1) << to_string(**plan);
+    const std::string said = decisions_string((*plan)->decisions);
+    EXPECT_NE(said.find(why), std::string::npos) << said;
+  }
+}
+
 // Of a million trips, on a device that ends loops after 65,535 in all.
 TEST(PointwiseLoops, ManyTripsAreSeveralKernels) {
   Result<std::unique_ptr<ir::Module>> read =

@@ -182,6 +182,13 @@ def in_unrolled_scan(log):
         np.arange(8, dtype=np.float32))
 
 
+def in_scan_whose_results_need_none(log):
+    def body(carry, x):
+        io_callback(lambda c, v: log.append((int(c), int(v))), None, carry, x)
+        return carry + 1, x + 1
+    return jax.jit(lambda x: jax.lax.scan(body, 2, x))(np.arange(5))
+
+
 def in_while(log):
     def body(state):
         i, x = state
@@ -318,8 +325,8 @@ def random_keys(log):
 FORMS = [in_jit, without_jit, several_results, no_operands, no_results, neither, zero_size,
          scalars_and_python_values, fortran_order, transposed_operand, chained, same_function_twice,
          ordered, ordered_over_launches, ordered_and_unordered, dead_effects, in_scan,
-         in_unrolled_scan, in_while, in_while_condition, in_fori_loop_of_unknown_count,
-         in_nested_loops, in_cond, in_switch, under_vmap_sequential,
+         in_scan_whose_results_need_none, in_unrolled_scan, in_while, in_while_condition,
+         in_fori_loop_of_unknown_count, in_nested_loops, in_cond, in_switch, under_vmap_sequential,
          *(functools.partial(under_vmap, method=method)
            for method in ('expand_dims', 'broadcast_all', 'sequential_unrolled')),
          under_vmap_of_scan, under_grad, under_remat_and_grad, in_custom_jvp, with_donation,

@@ -31,6 +31,17 @@ bool only_counts(const ir::Operation& loop, size_t i) {
          passes::is_pure(*next->defining_op()) && next->defining_op()->result_count() == 1;
 }
 
+// Why an iteration has to take place as it is written, though nobody may look at what it makes: it
+// tells somebody, or other devices wait for it. Empty: it has not.
+kernel::Refusal why_in_steps(const ir::Block& body) {
+  for (const auto& op : body.operations()) {
+    if (op.get() != body.terminator() && !passes::is_pure(*op)) {
+      return fmt::format("{} in it is more than its results", op->name());
+    }
+  }
+  return {};
+}
+
 }  // namespace
 
 void Planner::copy_all(const std::vector<Slice>& from, const std::vector<Slice>& to, Steps& steps) {
@@ -72,9 +83,12 @@ Result<int64_t> Planner::iterations_at_once(const lower::PointwiseLoop& loop, in
 }
 
 Result<bool> Planner::plan_pointwise_loop(const ir::Operation& op, int64_t count, Steps& steps) {
-  kernel::Refusal why;
-  const auto loop = lower::find_pointwise_loop(
-      op, [&](size_t i) { return only_counts(op, i); }, lower_options(), why);
+  kernel::Refusal why = why_in_steps(op.region(1).front());
+  std::optional<lower::PointwiseLoop> loop;
+  if (why.empty()) {
+    loop = lower::find_pointwise_loop(
+        op, [&](size_t i) { return only_counts(op, i); }, lower_options(), why);
+  }
   int64_t at_once = 0;
   if (loop) {
     const Result<int64_t> most = iterations_at_once(*loop, count);
