@@ -51,20 +51,11 @@ ALL_OF_JAX = os.environ.get("HEKLA_ALL_OF_JAX") == "1"
 # Of what is long and many one in so many runs, others with each commit. That is: one of the sanitizers,
 # and programs of tests under it; cases of the unit tests that take longest; sets of random programs; one
 # of JAX's older releases; what is outside the quick sets of clients, three times as much of JAX's newest
-# release on the CPU device, and six times as much of what is in them. From SHARE_OF_STAGES on also one
-# stage of each of ALTERNATIVES.
+# release on the CPU device, and six times as much of what is in them; from SHARE_OF_STAGES on some stages
+# (drawn_stages). Without HEKLA_TEST_SHARE all where the caller says what is to run, and else so much that
+# two cores of a bare machine take 25 minutes, half of them to build.
 SHARE_OF_STAGES = 12
-# Without options and without HEKLA_TEST_SHARE: two cores of a bare machine take 25 minutes, half of them
-# to build.
-DEFAULT_SHARE = 24
-
-
-def chosen_share(arguments: list) -> int:
-    """HEKLA_TEST_SHARE; unless set all where the caller says what is to run."""
-    return int(os.environ.get("HEKLA_TEST_SHARE", 1 if arguments else DEFAULT_SHARE))
-
-
-SHARE = chosen_share(sys.argv[1:])
+SHARE = int(os.environ.get("HEKLA_TEST_SHARE", 1 if sys.argv[1:] else 24))
 # Seconds since 1970 from which on no more stages begin, nor parts of those under sanitizers.
 UNTIL = float(os.environ.get("HEKLA_TEST_UNTIL", "inf"))
 KEPT_PROGRAMS = ROOT / "tests" / "random" / "regressions"
@@ -230,7 +221,7 @@ def python_stage(version: str):
                 select = ["-m", "quick"] if tests == "quick" else []
                 status |= pytest(python, LOGS / f"pytest-{version}-{platform}-{plugin}.xml",
                                  ["tests/jax", f"--platform={platform}", f"--plugin={plugin}",
-                                  *select, *drawn_tests(6 if select else 3 if platform == "tbb" else 1)],
+                                  *select, *drawn_tests(3 if platform == "tbb" else 1)],
                                  log, counter, {"HEKLA_EXPECTED": expected})
         if version == NEWEST:
             status |= quickstart("quickstart_jax.md", python, log, counter)
@@ -273,7 +264,7 @@ def stage_torch(log, counter, quick):
     status = quickstart("quickstart_pytorch.md", python, log, counter)
     for platform, select in TORCH_QUICK if quick else TORCH_RUNS:
         status |= pytest(python, LOGS / f"pytest-torch-{platform}.xml",
-                         ["tests/torch", f"--platform={platform}", *select, *drawn_tests(6 if select else 1)], log, counter)
+                         ["tests/torch", f"--platform={platform}", *select, *drawn_tests()], log, counter)
     return status
 
 
@@ -360,7 +351,7 @@ def stage_swiftshader(log, counter, quick):
     status |= random_programs(log, counter, 30, env)
     python = ROOT / ".venv" / f"jax-{NEWEST}" / "bin" / "python"
     status |= pytest(python, LOGS / "pytest-swiftshader.xml",
-                     ["tests/jax", "--platform=vulkan", *drawn_tests(6),
+                     ["tests/jax", "--platform=vulkan", *drawn_tests(),
                       *(["-m", "quick"] if quick or not ALL_OF_JAX else [])], log, counter, env)
     return status
 
@@ -620,9 +611,12 @@ SANITIZERS = ["asan", "tsan", "fuzz"]
 
 
 def drawn_stages() -> list:
-    """All, or one of each group of which one is drawn."""
+    """All, or of JAX's older releases one; from SHARE_OF_STAGES on one with SwiftShader among them, and
+    one of what builds and loads others' code."""
     older = [name for name in ALL if name.startswith("python-") and name != f"python-{NEWEST}"]
-    groups = ALTERNATIVES(older) if SHARE >= SHARE_OF_STAGES else [older] if SHARE > 1 else []
+    groups = [] if SHARE == 1 else [older]
+    if SHARE >= SHARE_OF_STAGES:
+        groups = [[*older, "swiftshader"], ["foreign", "install", "adding-a-backend"]]
     left_out = {name for group in groups for name in group if name != group[seed() % len(group)]}
     return [name for name in ALL if name not in left_out]
 
@@ -682,6 +676,9 @@ def run_stages(names: list, quick: bool) -> int:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, prog="tools/test.sh",
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--all", action="store_true", help="every stage but those that only --sanitizers and "
+                        "--only name, with all that is long, more than an hour of two cores; without any option "
+                        "a 24th of that, others with each commit")
     parser.add_argument("--quick", action="store_true", help=f"the stages {', '.join(QUICK)}, "
                         "without slow tests")
     parser.add_argument("--sanitizers", action="store_true",

@@ -20,7 +20,8 @@ def build_dir():
 
 def add_options(group):
     group.addoption('--drawn', default='1:0', metavar='SHARE:SEED',
-                    help='of the tests outside the quick set one in SHARE; SEED decides which ones')
+                    help='of the tests outside the quick set one in SHARE, of those in it six times as '
+                    'many; SEED decides which ones')
 
 
 def checks(platform):
@@ -57,8 +58,9 @@ def deselect(config, items, marker):
 def draw(config, items):
     """Leaves out what --drawn does; together all seeds from 0 to SHARE - 1 leave out nothing."""
     share, seed = map(int, config.getoption('--drawn').split(':'))
-    keep(config, items, lambda item: item.get_closest_marker('quick') is not None or
-         (zlib.crc32(item.nodeid.encode()) + seed) % share == 0)
+    of_quick = max(1, share // 6)
+    keep(config, items, lambda item: (zlib.crc32(item.nodeid.encode()) + seed) % (
+        share if item.get_closest_marker('quick') is None else of_quick) == 0)
 
 
 def child_runner(values, timeout):
