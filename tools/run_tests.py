@@ -52,10 +52,10 @@ ALL_OF_JAX = os.environ.get("HEKLA_ALL_OF_JAX") == "1"
 # and programs of tests under it; cases of the unit tests that take longest; sets of random programs; one
 # of JAX's older releases; what is outside the quick sets of clients, three times as much of JAX's newest
 # release on the CPU device, and six times as much of what is in them; from SHARE_OF_STAGES on some stages
-# (drawn_stages). Without HEKLA_TEST_SHARE all where the caller says what is to run, and else so much that
+# (drawn_stages) and devices of PyTorch/XLA. Without HEKLA_TEST_SHARE all where the caller says what is to run, and else so much that
 # two cores of a bare machine take 25 minutes, half of them to build.
 SHARE_OF_STAGES = 12
-SHARE = int(os.environ.get("HEKLA_TEST_SHARE", 1 if sys.argv[1:] else 24))
+SHARE = int(os.environ.get("HEKLA_TEST_SHARE", 1 if sys.argv[1:] else 36))
 # Seconds since 1970 from which on no more stages begin, nor parts of those under sanitizers.
 UNTIL = float(os.environ.get("HEKLA_TEST_UNTIL", "inf"))
 KEPT_PROGRAMS = ROOT / "tests" / "random" / "regressions"
@@ -262,7 +262,10 @@ def stage_torch(log, counter, quick):
     version = re.search("^torch==(.*)$", names, re.MULTILINE)[1]
     python = ROOT / ".venv" / f"torch-{version}" / "bin" / "python"
     status = quickstart("quickstart_pytorch.md", python, log, counter)
-    for platform, select in TORCH_QUICK if quick else TORCH_RUNS:
+    runs = TORCH_QUICK if quick else TORCH_RUNS
+    if SHARE >= SHARE_OF_STAGES:
+        runs = runs[:1] + runs[1:][seed() % max(1, len(runs) - 1):][:1]
+    for platform, select in runs:
         status |= pytest(python, LOGS / f"pytest-torch-{platform}.xml",
                          ["tests/torch", f"--platform={platform}", *select, *drawn_tests()], log, counter)
     return status
@@ -678,7 +681,7 @@ def main() -> int:
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--all", action="store_true", help="every stage but those that only --sanitizers and "
                         "--only name, with all that is long, more than an hour of two cores; without any option "
-                        "a 24th of that, others with each commit")
+                        "a 36th of that, others with each commit")
     parser.add_argument("--quick", action="store_true", help=f"the stages {', '.join(QUICK)}, "
                         "without slow tests")
     parser.add_argument("--sanitizers", action="store_true",
