@@ -52,8 +52,8 @@ ALL_OF_JAX = os.environ.get("HEKLA_ALL_OF_JAX") == "1"
 # and programs of tests under it; cases of the unit tests that take longest; sets of random programs; one
 # of JAX's older releases; what is outside the quick sets of clients, three times as much of JAX's newest
 # release on the CPU device, and six times as much of what is in them; from SHARE_OF_STAGES on some stages
-# (drawn_stages) and devices of PyTorch/XLA. Without HEKLA_TEST_SHARE all where the caller says what is to run, and else so much that
-# two cores of a bare machine take 25 minutes, half of them to build.
+# (drawn_stages) and devices of PyTorch/XLA. Without HEKLA_TEST_SHARE all where the caller says what is to
+# run, and else so much that two cores of a bare machine take 25 minutes, half of them to build.
 SHARE_OF_STAGES = 12
 SHARE = int(os.environ.get("HEKLA_TEST_SHARE", 1 if sys.argv[1:] else 36))
 # Seconds since 1970 from which on no more stages begin, nor parts of those under sanitizers.
