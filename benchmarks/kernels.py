@@ -13,6 +13,7 @@ upper quartile over the median. On a busy machine --cpu-time says more, where th
   .venv/jax-0.10.2/bin/python benchmarks/kernels.py --platform vulkan --only gemm --json out.json
   .venv/jax-0.10.2/bin/python benchmarks/kernels.py --platform vulkan --cpu-time
   .venv/jax-0.10.2/bin/python benchmarks/kernels.py --f64
+  .venv/jax-0.10.2/bin/python benchmarks/kernels.py --complex
   .venv/jax-0.10.2/bin/python benchmarks/kernels.py --platform vulkan --peer cuda --large
   .venv/jax-0.10.2/bin/python benchmarks/kernels.py --only epilogue --beside hekla_row_groups=false
 """
@@ -160,6 +161,41 @@ def f64_cases():
             for which, function in (("input", by_input), ("kernel", by_kernel)):
                 yield ("convolution", f"{name}, by {which}", function, (x, w, gradient), work, "GF/s",
                        None)
+
+
+def complex_cases():
+    """Like cases(), products and convolutions of complex numbers; a real multiply-add counts two."""
+    import numpy as np
+    from jax import lax
+    rng = np.random.default_rng(1)
+    forms = {"": lambda a, b: a @ b, " b.T": lambda a, b: a @ b.T, " a.H": lambda a, b: a.conj().T @ b}
+    for dtype in (np.complex64, np.complex128):
+        def normal(*shape, dtype=dtype):
+            return (rng.standard_normal(shape) + 1j * rng.standard_normal(shape)).astype(dtype)
+        kind = "c64" if dtype == np.complex64 else "c128"
+        for m, k, n in ((64, 64, 64), (256, 256, 256), (512, 512, 512), (1024, 1024, 1024), (4, 2048, 2048),
+                        (16, 2048, 2048), (2048, 64, 2048), (2048, 2048, 16), (2048, 2048, 4),
+                        (2048, 2048, 1), (1, 2048, 2048)):
+            for form, function in forms.items():
+                yield ("gemm", f"{kind} {m} x {k} x {n}{form}", function,
+                       (normal(k, m) if form == " a.H" else normal(m, k),
+                        normal(n, k) if form == " b.T" else normal(k, n)), 8 * m * k * n, "GF/s", None)
+        for batches, n in ((4096, 4), (64, 32)):
+            yield ("gemm", f"{kind} {batches} batches of {n}", forms[""],
+                   (normal(batches, n, n), normal(batches, n, n)), 8 * batches * n ** 3, "GF/s", None)
+        for layout, kernel_layout in (("NHWC", "HWIO"), ("NCHW", "OIHW")):
+            for images, size, features, to, taps, stride in ((2, 28, 32, 32, 3, 1), (4, 56, 16, 32, 3, 2),
+                                                             (4, 32, 3, 16, 5, 1)):
+                last = layout == "NHWC"
+                x = normal(images, size, size, features) if last else normal(images, features, size, size)
+                w = normal(taps, taps, features, to) if last else normal(to, features, taps, taps)
+
+                def convolve(x, w, stride=stride, numbers=(layout, kernel_layout, layout)):
+                    return lax.conv_general_dilated(x, w, (stride, stride), "SAME",
+                                                    dimension_numbers=numbers)
+                yield ("convolution", f"{kind} {layout} {images}x{size}x{size}x{features} by "
+                       f"{taps}x{taps}x{to} / {stride}", convolve, (x, w),
+                       8 * images * (size // stride) ** 2 * to * features * taps ** 2, "GF/s", None)
 
 
 def cases():
@@ -317,6 +353,8 @@ def main():
                         "attention, elementwise, reduction, movement, scan, sort")
     parser.add_argument("--large", action="store_true", help="sizes that fill a GPU")
     parser.add_argument("--f64", action="store_true", help="products and convolutions of f64 alone")
+    parser.add_argument("--complex", action="store_true",
+                        help="products and convolutions of complex numbers alone")
     parser.add_argument("--cpu-time", action="store_true",
                         help="of all threads of the process, in place of the time that passes")
     parser.add_argument("--beside", metavar="NAME=VALUE", help="a compiler option of a third side, "
@@ -326,7 +364,7 @@ def main():
     arguments = parser.parse_args()
     os.environ["JAX_PLATFORMS"] = platforms(arguments.platform, arguments.peer)
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
-    if arguments.f64:
+    if arguments.f64 or arguments.complex:
         os.environ["JAX_ENABLE_X64"] = "1"
     sys.path[:0] = [str(BUILD / "python"), str(pathlib.Path(__file__).resolve().parent)]
     wanted = arguments.only.split(",") if arguments.only else None
@@ -334,7 +372,8 @@ def main():
     rows = []
     print(f"{'kernel':42} {'Hekla':>9} {'spread':>7} {'peer':>9} {'numpy':>9} {'copy':>9} "
           f"{'of peer':>9} {'of copy':>8}" + (f" {'of ' + arguments.beside:>20}" if other else ""))
-    chosen = f64_cases() if arguments.f64 else large_cases() if arguments.large else cases()
+    chosen = (complex_cases() if arguments.complex else f64_cases() if arguments.f64 else
+              large_cases() if arguments.large else cases())
     for group, name, function, inputs, work, unit, numpy_function in chosen:
         if wanted and group not in wanted:
             continue

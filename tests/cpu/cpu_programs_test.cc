@@ -183,6 +183,46 @@ TEST(Dots, WithVectorsHaveTheSameSumsInEveryForm) {
   }
 }
 
+// Either operand's parts stand alone in the products, by the result's last dimension; the result
+// is transposed or not.
+TEST(Dots, OfComplexNumbersHaveTheSameSumsInEveryForm) {
+  struct Shape {
+    const char* x;
+    const char* y;
+    const char* result;
+    const char* transposed;  // by `permutation`
+    const char* permutation;
+    const char* numbers;
+  };
+  for (const auto& [x, y, result, transposed, permutation, numbers] :
+       {Shape{"20x70", "70x24", "20x24", "24x20", "1, 0", "contracting_dims = [1] x [0]"},
+        Shape{"70x20", "24x70", "20x24", "24x20", "1, 0", "contracting_dims = [0] x [1]"},
+        Shape{"3x40x50", "3x50x9", "3x40x9", "40x3x9", "1, 0, 2",
+              "batching_dims = [0] x [0], contracting_dims = [2] x [1]"},
+        Shape{"8x30x90", "1x90", "8x30x1", "1x8x30", "2, 0, 1", "contracting_dims = [2] x [1]"},
+        Shape{"5x13x90", "5x90x17", "13x17", "17x13", "1, 0",
+              "contracting_dims = [0, 2] x [0, 1]"}}) {
+    for (const std::string part : {"f32", "f64"}) {
+      const auto tensor = [&](const std::string& dims) {
+        return "tensor<" + dims + "xcomplex<" + part + ">>";
+      };
+      const std::string text =
+          "func.func @main(%x: " + tensor(x) + ", %y: " + tensor(y) + ") -> (" + tensor(result) +
+          ", " + tensor(transposed) + ") {\n  %z = stablehlo.negate %x : " + tensor(x) +
+          "\n  %r = stablehlo.dot_general %x, %y, " + numbers + " : (" + tensor(x) + ", " +
+          tensor(y) + ") -> " + tensor(result) + "\n  %s = stablehlo.dot_general %z, %y, " +
+          numbers + " : (" + tensor(x) + ", " + tensor(y) + ") -> " + tensor(result) +
+          "\n  %t = stablehlo.transpose %s, dims = [" + permutation + "] : (" + tensor(result) +
+          ") -> " + tensor(transposed) + "\n  return %r, %t : " + tensor(result) + ", " +
+          tensor(transposed) + "\n}\n";
+      SCOPED_TRACE(text);
+      Result<std::unique_ptr<ir::Module>> read = stablehlo::read_program(text);
+      ASSERT_TRUE(read.ok()) << read.status().message();
+      compare(std::move(*read));
+    }
+  }
+}
+
 // Gradients by the kernels of channels-first convolutions, which sum over images outside of the
 // window (lower::sums_features_first), and neighbours of theirs that do not.
 TEST(Convolutions, ThatSumOverImagesHaveTheSameSumsInEveryForm) {
@@ -207,10 +247,11 @@ TEST(Convolutions, ThatSumOverImagesHaveTheSameSumsInEveryForm) {
         Case{"[b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f]", "8x5x5x12", "5x5x12x16", "", "8x1x1x16"},
         Case{"[b, f, 0, 1]x[o, i, 0, 1]->[b, f, 0, 1]", "4x8x3x3", "12x8x3x3",
              "pad = [[1, 1], [1, 1]]", "4x12x3x3"}}) {
-    for (const char* type : {"f32", "bf16"}) {
+    for (const std::string type : {"f32", "bf16", "complex<f32>"}) {
       const std::string a = std::string("tensor<") + lhs + "x" + type + ">";
       const std::string b = std::string("tensor<") + rhs + "x" + type + ">";
-      const std::string to = std::string("tensor<") + result + "xf32>";
+      const std::string to =
+          std::string("tensor<") + result + "x" + (type == "bf16" ? "f32" : type) + ">";
       const std::string text =
           "func.func @main(%a: " + a + ", %b: " + b + ") -> " + to +
           " {\n  %r = stablehlo.convolution(%a, %b) dim_numbers = " + numbers + ", window = {" +

@@ -5,12 +5,12 @@
 //
 // Each of b, r, c and d stands for a list of axes, outermost first: a dot_general has any number of
 // each, a convolution's rows are batch and positions, its depth is the window and the features.
-// Sums are in f32, of f64 in f64; those of integers wrap in 32 bits, i32 or ui32. Their order is
-// the device's, fixed by shapes and types, so that no bit depends on how a contraction is cut; a
-// device that may run generated kernels too keeps theirs: from 0 on, one product after the other in
-// the row-major order of the depth axes, fused where the machine can; with a vector, several such
-// sums (`chains`); and of a long depth the sums of its chunks, added. Transposes and reshapes of
-// the result are the strides of `out`. Nothing fails.
+// Sums are in f32, of f64 and complex numbers in their type; those of integers wrap in 32 bits, i32
+// or ui32. Their order is the device's, fixed by shapes and types, so that no bit depends on how a
+// contraction is cut; a device that may run generated kernels too keeps theirs: from 0 on, one
+// product after the other in the row-major order of the depth axes, fused where the machine can;
+// with a vector, several such sums (`chains`); and of a long depth the sums of its chunks, added.
+// Transposes and reshapes of the result are the strides of `out`. Nothing fails.
 #pragma once
 
 #include <cstdint>
@@ -72,11 +72,11 @@ struct Contraction {
     bool operator==(const Window&) const = default;
   };
 
-  // f32, bf16, f16: widened exactly. Or both f64, or both of i8, u8, i16.
+  // f32, bf16, f16: widened exactly. Or both f64, both c64, both c128, or both of i8, u8, i16.
   DType lhs_dtype = DType::kF32;
   DType rhs_dtype = DType::kF32;
-  // f32, of f64 f64, of integers i32 or ui32; bf16 or f16: the f32 sum rounded to nearest even, as
-  // a conversion rounds.
+  // f32, of f64, c64 and c128 the same, of integers i32 or ui32; bf16 or f16: the f32 sum rounded
+  // to nearest even, as a conversion rounds.
   DType out_dtype = DType::kF32;
   // Elements of the whole buffers, and where index 0 of all axes
   // lies in them.
@@ -95,6 +95,10 @@ struct Contraction {
   // partial sums is added to the lower half until one is left. Only without windows, where rows or
   // columns are one, with f32 operands and one depth axis.
   int64_t chains = 1;
+  // Of complex numbers. A product adds to the real part x.re * y.re, then -(x.im * y.im), and to
+  // the imaginary one x.re * y.im, then x.im * y.re: four products and sums of real numbers. x is
+  // that of lhs, or here of rhs.
+  bool rhs_first = false;
   // Of the depth. With chains each chunk has its own, which become one before it is added. Not of
   // integers.
   SumChunks chunks;
@@ -105,6 +109,7 @@ struct Contraction {
   Pieces pieces;
 
   bool has_integers() const { return is_integer(lhs_dtype); }
+  bool has_complex() const { return is_complex(lhs_dtype); }
   bool operator==(const Contraction&) const = default;
 };
 

@@ -171,11 +171,11 @@ kernel::Refusal why_no_types(const ir::Operation& op, const LowerOptions& option
   const bool are_floats = out == DType::kF32 && is_narrow_or_f32(lhs) && is_narrow_or_f32(rhs);
   const bool are_integers = (out == DType::kI32 || out == DType::kUI32) && is_narrow_integer(lhs) &&
                             is_narrow_integer(rhs);
-  const bool are_doubles = lhs == DType::kF64 && rhs == DType::kF64 && out == DType::kF64;
-  if (are_floats || are_doubles || are_integers) return {};
+  const bool are_same = lhs == rhs && lhs == out && (lhs == DType::kF64 || is_complex(lhs));
+  if (are_floats || are_same || are_integers) return {};
   return fmt::format(
-      "sums in {} of {} and {}: only f32 of f32, bf16 and f16, f64 of f64, and i32 of i8, u8 and "
-      "i16",
+      "sums in {} of {} and {}: only f32 of f32, bf16 and f16, f64 and complex numbers of the "
+      "same, and i32 of i8, u8 and i16",
       dtype_name(out), dtype_name(lhs), dtype_name(rhs));
 }
 
@@ -321,8 +321,8 @@ kernel::Refusal why_not_worth_it(const Contraction& c, const LowerOptions& optio
   if (c.chains > 1 && work >= kLeastChainedWork && std::max(rows, columns) >= kLeastWide) {
     return {};
   }
-  if (c.lhs_dtype == DType::kF64 && std::min(rows, columns) == 1) {
-    return "a product with a vector of f64";
+  if ((c.lhs_dtype == DType::kF64 || c.has_complex()) && std::min(rows, columns) == 1) {
+    return fmt::format("a product with a vector of {}", dtype_name(c.lhs_dtype));
   }
   const double batch_work = work / static_cast<double>(kernel::axes_size(c.batch));
   const double narrow_work = static_cast<double>(std::min(rows, columns) * depth);
@@ -450,6 +450,7 @@ Result<LoweredContraction> lower_contraction(const ir::Operation& op, const InMe
   contraction->pieces = pieces_of(op, options);
   contraction->out_dtype = output.type().dtype();
   if (is_dot) contraction->chains = dot_chains(op);
+  contraction->rhs_first = contraction->has_complex() && has_rhs_first(op);
   std::vector<int64_t> sizes;
   for (const Axis& axis : contraction->depth) sizes.push_back(axis.size);
   contraction->chunks = sum_chunks(op, sizes, contraction->chains);
@@ -521,6 +522,28 @@ bool sums_features_first(const ir::Operation& convolution) {
   return results == 1 ||
          (static_cast<size_t>(n->input_spatial_dimensions.back()) + 1 == lhs.size() &&
           static_cast<size_t>(n->kernel_spatial_dimensions.back()) + 1 == rhs.size());
+}
+
+bool has_rhs_first(const ir::Operation& op) {
+  const auto size = [](const ir::Value& value, int64_t d) {
+    return value.type().dims()[static_cast<size_t>(d)];
+  };
+  if (const auto* n = op.attribute("dot_dimension_numbers").get<ir::DotDimensionNumbers>()) {
+    for (int64_t d = 0; d < std::ssize(op.operand(1)->type().dims()); ++d) {
+      if (!contains(n->rhs_batching_dimensions, static_cast<size_t>(d)) &&
+          !contains(n->rhs_contracting_dimensions, static_cast<size_t>(d)) &&
+          size(*op.operand(1), d) > 1) {
+        return false;
+      }
+    }
+    return true;
+  }
+  const auto* n = op.attribute("dimension_numbers").get<ir::ConvDimensionNumbers>();
+  if (n == nullptr) return false;
+  for (int64_t d = std::ssize(op.result()->type().dims()); d-- > 0;) {
+    if (size(*op.result(), d) > 1) return d != n->output_feature_dimension;
+  }
+  return false;
 }
 
 kernel::Refusal why_no_contraction(const ir::Operation& op, const LowerOptions& options) {

@@ -46,6 +46,11 @@ int64_t dot_chains(const ir::Operation& op);
 // features are images that lie far apart. The operation alone decides, as for dot_chains.
 bool sums_features_first(const ir::Operation& convolution);
 
+// Of complex numbers: kernel::Contraction::rhs_first of a dot_general or convolution. x is that of
+// the operand that the result's last dimension does not come from, whose parts stand alone beside
+// vectors of the other's. The operation alone decides, as for dot_chains.
+bool has_rhs_first(const ir::Operation& op);
+
 // For a device that takes at most `most` products of floats one after the other
 // (plan::DeviceTraits::most_of_chunk): says so on each contraction.
 void bound_chunks(ir::Module& module, int64_t most);
@@ -55,9 +60,9 @@ kernel::SumChunks sum_chunks(const ir::Operation& op, std::span<const int64_t> s
                              int64_t chains);
 
 // Why an operation is none that is worth code of a device's own; empty: it is. It is one that has
-// the form of a Contraction, sums in f32 of f32, bf16 or f16, in f64 of f64 or in i32 of narrow
-// integers, not too small in any direction; with LowerOptions::matrix_types one for matrix units.
-// Results of other types: see passes::widen_contractions.
+// the form of a Contraction, sums in f32 of f32, bf16 or f16, in f64, c64 or c128 of the same, or
+// in i32 of narrow integers, not too small in any direction; with LowerOptions::matrix_types one
+// for matrix units. Results of other types: see passes::widen_contractions.
 kernel::Refusal why_no_contraction(const ir::Operation& op, const LowerOptions& options);
 
 // The value that a contraction writes: its result, or, as long as nobody else uses what is before

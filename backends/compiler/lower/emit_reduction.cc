@@ -304,9 +304,15 @@ std::vector<Elements> Emitter::emit_reduce_window(const ir::Operation& op, const
   return applied ? by_result(totals, count) : std::vector<Elements>();
 }
 
-Element Emitter::multiply_add(DType accumulator, Element a, Element b, Element sum) {
+Element Emitter::multiply_add(DType accumulator, Element a, Element b, Element sum, bool b_first) {
   if (accumulator == DType::kF32 || accumulator == DType::kF64) {
     return {b_.fma(a.re, b.re, sum.re), kernel::kNoValue};
+  }
+  if (is_complex(accumulator)) {
+    const Element& x = b_first ? b : a;
+    const Element& y = b_first ? a : b;
+    return {b_.fma(x.im, b_.neg(y.im), b_.fma(x.re, y.re, sum.re)),
+            b_.fma(x.im, y.re, b_.fma(x.re, y.im, sum.im))};
   }
   const std::optional<Element> product =
       accumulator == DType::kI1 ? kernel::binary(b_, OpCode::kAnd, accumulator, a, b)
@@ -501,6 +507,7 @@ Elements Emitter::emit_dot_general(const ir::Operation& op, const Points& points
         right[i][d] = place[next++];
       }
     }
+    const bool rhs_first = is_complex(accumulator) && has_rhs_first(op);
     // `carried` with the products at `at` added.
     const auto step = [&](const std::vector<Value>& at, const Elements& carried) {
       Points left_points, right_points;
@@ -518,9 +525,9 @@ Elements Emitter::emit_dot_general(const ir::Operation& op, const Points& points
       const Elements b = emit(*op.operand(1), right_points);
       Elements next;
       for (size_t i = 0; i < points.size(); ++i) {
-        next.push_back(
-            multiply_add(accumulator, kernel::convert_element(b_, a[i], lhs.dtype(), accumulator),
-                         kernel::convert_element(b_, b[i], rhs.dtype(), accumulator), carried[i]));
+        next.push_back(multiply_add(
+            accumulator, kernel::convert_element(b_, a[i], lhs.dtype(), accumulator),
+            kernel::convert_element(b_, b[i], rhs.dtype(), accumulator), carried[i], rhs_first));
       }
       return next;
     };
@@ -563,6 +570,7 @@ Elements Emitter::emit_convolution(const ir::Operation& op, const Points& points
   if (element_count(sizes) != 0 && element_count(lhs.dims()) != 0) {
     std::vector<std::vector<Value>> places;
     for (const Point& point : points) places.push_back(dims_of(point, type.dims()));
+    const bool rhs_first = is_complex(accumulator) && has_rhs_first(op);
     const auto step = [&](const std::vector<Value>& at, const Elements& carried) {
       Points left, right;
       std::vector<Value> inside;
@@ -624,7 +632,7 @@ Elements Emitter::emit_convolution(const ir::Operation& op, const Points& points
             b_, inside[i], kernel::convert_element(b_, a[i], lhs.dtype(), accumulator),
             zero(accumulator));
         const Element y = kernel::convert_element(b_, b[i], rhs.dtype(), accumulator);
-        next.push_back(multiply_add(accumulator, x, y, carried[i]));
+        next.push_back(multiply_add(accumulator, x, y, carried[i], rhs_first));
       }
       return next;
     };

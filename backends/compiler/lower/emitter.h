@@ -130,8 +130,8 @@ class Emitter {
   std::optional<Elements> reduce_points(const ir::Block& reducer, const Elements& carried,
                                         const std::vector<Elements>& inputs,
                                         const std::vector<Value>& where);
-  // acc + a * b in the accumulator's dtype.
-  Element multiply_add(DType accumulator, Element a, Element b, Element sum);
+  // acc + a * b in the accumulator's dtype. `b_first`: kernel::Contraction::rhs_first.
+  Element multiply_add(DType accumulator, Element a, Element b, Element sum, bool b_first);
 
   // Index arithmetic, in the Builder's index type.
   std::vector<Value> dims_of(const Point& point, const Dims& shape);

@@ -152,8 +152,8 @@ void for_each_field(T& value, const auto& each) {
     auto& [a, b, c, d, e, f, g, h, i, j] = value;
     all(a, b, c, d, e, f, g, h, i, j);
   } else {
-    auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r] = value;
-    all(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r);
+    auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s] = value;
+    all(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s);
   }
 }
 

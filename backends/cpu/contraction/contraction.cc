@@ -30,6 +30,9 @@ Narrow narrow_of(DType dtype) {
   switch (dtype) {
     case DType::kF64:
       return Narrow::kF64;
+    case DType::kC64:
+    case DType::kC128:
+      return Narrow::kComplex;
     case DType::kBF16:
       return Narrow::kBF16;
     case DType::kF16:
@@ -46,7 +49,9 @@ Narrow narrow_of(DType dtype) {
 }
 
 // Elements of the type of their sums, which are read where they lie.
-bool is_of_sums(Narrow narrow) { return narrow == Narrow::kF32 || narrow == Narrow::kF64; }
+bool is_of_sums(Narrow narrow) {
+  return narrow == Narrow::kF32 || narrow == Narrow::kF64 || narrow == Narrow::kComplex;
+}
 
 }  // namespace
 
@@ -69,6 +74,7 @@ void PreparedContraction::prepare(const kernel::Contraction& c, uint64_t schedul
   out_offset_ = c.out_offset;
   chunk_ends_ = kernel::chunk_ends(c);
   depths_ = c.has_integers() ? kernels_->depths : 1;
+  reals_ = c.has_complex() ? 2 : 1;
   rows_.dtype = c.lhs_dtype;
   columns_.dtype = c.rhs_dtype;
   rows_.offset = c.lhs_offset;
@@ -107,12 +113,18 @@ void PreparedContraction::prepare(const kernel::Contraction& c, uint64_t schedul
                (columns_.size < 8 && rows_.size >= 16 && !is_inner(columns_)) ||
                (columns_.size < 4 && rows_.size >= 16 && !reads_rows);
   if (schedule_seed != 0) swaps = random() % 2 == 0;
+  if (c.has_complex()) swaps = c.rhs_first;  // rows are x of each product
   is_chained_ = c.chains > 1;
   if (is_chained_ ? rows_.size > 1 : swaps) {
     is_swapped_ = true;
     std::swap(rows_, columns_);
     for (BatchAxis& axis : batch_) std::swap(axis.rows, axis.columns);
     if (windowed_ != 0) windowed_ = 2;
+  }
+  out_offset_ *= reals_;
+  for (BatchAxis& axis : batch_) axis.out *= reals_;
+  for (Side* side : {&rows_, &columns_}) {
+    for (LineAxis& axis : side->lines) axis.out *= reals_;
   }
   for (Side* side : {&rows_, &columns_}) {
     side->narrow = narrow_of(side->dtype);
@@ -137,7 +149,8 @@ void PreparedContraction::prepare(const kernel::Contraction& c, uint64_t schedul
       depths_ > 1 ? rows_.size + kPackedBytes : std::max<int64_t>(rows_.size, is_wide_ ? 4 : 2);
   estimated_ns_ =
       static_cast<double>(batches_ * rows_done) * static_cast<double>(depth_size_) *
-          static_cast<double>(round_up(columns_.size, is_wide_ ? 1 : tile_shape().columns)) *
+          static_cast<double>(
+              round_up(columns_.size * reals_, is_wide_ ? 1 : tile_shape().columns) * reals_) *
           (is_unit ? kUnitWork : 1.0 / depths_) * kNsPerMultiplyAdd * 16.0 / tile_shape().columns +
       0.1 * static_cast<double>(batches_ * rows_.size * columns_.size) + 200;
   if (is_chained_) {
@@ -156,24 +169,24 @@ constexpr std::string_view kNames[] = {"partial sums",  "columns in place", "col
 
 }  // namespace
 
-// Columns that lie side by side, in memory and in the result, for few rows of f32 or f64.
+// Columns that lie side by side, in memory and in the result, for few rows of the type of sums.
 kernel::Refusal PreparedContraction::why_not_wide() const {
   if (rows_.size > kWideRows) return fmt::format("{} rows, more than {}", rows_.size, kWideRows);
   if (!is_of_sums(columns_.narrow) || !is_of_sums(rows_.narrow)) {
-    return fmt::format("rows of {} and columns of {}, not f32 or f64", dtype_name(rows_.dtype),
-                       dtype_name(columns_.dtype));
+    return fmt::format("rows of {} and columns of {}, not of the type of sums",
+                       dtype_name(rows_.dtype), dtype_name(columns_.dtype));
   }
   if (windowed_ != 0) return "windows";
   if (depth_.size() > 1) return fmt::format("a depth of {} axes", depth_.size());
   if (columns_.lines.size() != 1 || !columns_.is_dense) return "columns are not contiguous";
-  if (columns_.lines[0].out != 1) return "columns of the result are not contiguous";
+  if (columns_.lines[0].out != reals_) return "columns of the result are not contiguous";
   return {};
 }
 
 // Rows that lie along the depth.
 kernel::Refusal PreparedContraction::why_not_in_place() const {
   if (!is_of_sums(rows_.narrow)) {
-    return fmt::format("rows of {}, not f32 or f64", dtype_name(rows_.dtype));
+    return fmt::format("rows of {}, not of the type of sums", dtype_name(rows_.dtype));
   }
   if (depth_size_ == 1) return {};
   if (rows_.inner_window >= 0) return "a window slides along the depth";
@@ -212,6 +225,7 @@ kernel::Refusal PreparedContraction::why_wrong(Loops loops) const {
   switch (loops) {
     case Loops::kColumnsInPlace:
       if (kernel::Refusal why = why_not_wide(); !why.empty()) return why;
+      if (reals_ > 1) return "columns of complex numbers";
       return !depth_.empty() && rows_.depth[0] == 1 ? "" : "rows are not contiguous";
     case Loops::kColumnsStreamed:
       return why_not_wide();
@@ -284,7 +298,7 @@ void PreparedContraction::choose_loops(std::mt19937_64* drawn) {
     depths_ = kernels_->depths;
   }
   if (depths_ == 1 && (loops_ == Loops::kRowsInPlace || loops_ == Loops::kRowsPacked)) {
-    const int64_t columns = drawn == nullptr || (*drawn)() % 2 == 0 ? columns_.size : 1;
+    const int64_t columns = drawn == nullptr || (*drawn)() % 2 == 0 ? columns_.size * reals_ : 1;
     kernels_ = &kernels_for_columns(*kernels_, columns);
     doubles_ = &kernels_for_columns(*doubles_, columns);
   }
@@ -300,17 +314,19 @@ void PreparedContraction::choose_loops(std::mt19937_64* drawn) {
   for (size_t i = 0; is_cut() && i < chunk_ends_.size(); ++i) {
     chunk = std::max(chunk, chunk_ends_[i] - (i == 0 ? 0 : chunk_ends_[i - 1]));
   }
+  // In real numbers.
   const BlockingProblem problem{.rows = rows_.size,
-                                .columns = columns_.size,
-                                .depth = depth_size_,
+                                .columns = columns_.size * reals_,
+                                .depth = depth_size_ * reals_,
                                 .rows_in_place = rows_in_place_,
                                 .depths = depths_,
                                 .bytes = has_doubles() ? 8 : 4,
                                 .unit = unit(),
                                 .has_windows = windowed_ == 1,
-                                .chunk = chunk};
+                                .chunk = chunk * reals_};
   blocking_ = drawn == nullptr ? choose_blocking(problem, tile_shape(), second_level_cache_bytes())
                                : draw_blocking(problem, tile_shape(), *drawn);
+  blocking_.depth /= reals_;
 }
 
 std::string_view PreparedContraction::schedule_name() const {
@@ -411,7 +427,7 @@ void PreparedContraction::find_runs() {
   while (left > 0) {
     DepthBlock& block = blocks_.back();
     const int64_t count = std::min(inner - start, end - (depth_size_ - left));
-    const int64_t packed = round_up((count + depths_ - 1) / depths_, unit());
+    const int64_t packed = round_up((count + depths_ - 1) / depths_, unit()) * reals_;
     for (const size_t s : {size_t{0}, size_t{1}}) {
       Side& side = s == 0 ? rows_ : columns_;
       Run run{count, packed, 0, {}};
@@ -424,7 +440,8 @@ void PreparedContraction::find_runs() {
       }
       Run* last = side.runs.size() == block.first[s] ? nullptr : &side.runs.back();
       const int64_t step = side.depth.empty() ? 1 : side.depth.back();
-      if (last != nullptr && side.windows.empty() && last->packed * depths_ == last->count &&
+      if (last != nullptr && side.windows.empty() &&
+          last->packed * depths_ == last->count * reals_ &&
           last->offset + last->count * step == run.offset) {
         last->count += count;
         last->packed += packed;
@@ -455,22 +472,24 @@ void PreparedContraction::find_runs() {
 bool PreparedContraction::is_finite(const std::byte* rhs) const {
   if (depths_ > 1) return true;
   // The largest exponent: infinity and NaN. In vectors, so without leaving early.
-  if (rhs_dtype_ == DType::kF64) {
+  const int64_t numbers = rhs_elements_ * reals_;
+  const DType dtype = complex_part(rhs_dtype_);
+  if (dtype == DType::kF64) {
     constexpr uint64_t kExponent = uint64_t{0x7ff} << 52;
     const auto* bits = reinterpret_cast<const uint64_t*>(rhs);
     uint64_t highest = 0;
-    for (int64_t i = 0; i < rhs_elements_; ++i) highest = std::max(highest, bits[i] & kExponent);
+    for (int64_t i = 0; i < numbers; ++i) highest = std::max(highest, bits[i] & kExponent);
     return highest != kExponent;
   }
   uint32_t most = 0;
-  if (rhs_dtype_ == DType::kF32) {
+  if (dtype == DType::kF32) {
     const auto* bits = reinterpret_cast<const uint32_t*>(rhs);
-    for (int64_t i = 0; i < rhs_elements_; ++i) most = std::max(most, bits[i] & 0x7f800000U);
+    for (int64_t i = 0; i < numbers; ++i) most = std::max(most, bits[i] & 0x7f800000U);
     return most != 0x7f800000U;
   }
-  const uint32_t exponent = rhs_dtype_ == DType::kBF16 ? 0x7f80 : 0x7c00;
+  const uint32_t exponent = dtype == DType::kBF16 ? 0x7f80 : 0x7c00;
   const auto* bits = reinterpret_cast<const uint16_t*>(rhs);
-  for (int64_t i = 0; i < rhs_elements_; ++i) most = std::max(most, bits[i] & exponent);
+  for (int64_t i = 0; i < numbers; ++i) most = std::max(most, bits[i] & exponent);
   return most != exponent;
 }
 

@@ -39,10 +39,10 @@ class PreparedContraction {
   PreparedContraction(const kernel::Contraction& contraction, const MicroKernels& kernels,
                       uint64_t schedule_seed = 0, bool by_rows = false);
 
-  // Pointers to element 0 of the buffers; `out` holds f32 or f64, or the i32 sums of integers.
-  // `is_parallel` and `cancelled`: see RunOptions. Once `cancelled` is true it returns when each
-  // thread has ended its block of rows, columns and depth, or the 32 columns of a product with one
-  // vector; `out` then holds anything.
+  // Pointers to element 0 of the buffers; `out` holds f32, f64 or complex numbers of them, or the
+  // i32 sums of integers. `is_parallel` and `cancelled`: see RunOptions. Once `cancelled` is true
+  // it returns when each thread has ended its block of rows, columns and depth, or the 32 columns
+  // of a product with one vector; `out` then holds anything.
   void run(const std::byte* lhs, const std::byte* rhs, std::byte* out, bool is_parallel,
            const std::atomic<bool>* cancelled = nullptr) const;
   // Tells of sums that are final: `each` more of each of the rows [first, first + count). From any
@@ -79,7 +79,7 @@ class PreparedContraction {
   struct LineAxis {
     int64_t size = 1;
     int64_t stride = 0;
-    int64_t out = 0;
+    int64_t out = 0;  // in real numbers
     int window = -1;
   };
   struct Window {
@@ -155,7 +155,7 @@ class PreparedContraction {
   bool is_cut() const { return chunk_ends_.size() > 1; }
   // Elements of a run are a multiple of so many.
   int unit() const { return kernels_->pack_row == nullptr ? 1 : kUnitElements; }
-  bool has_doubles() const { return rows_.narrow == Narrow::kF64; }
+  bool has_doubles() const { return complex_part(rows_.dtype) == DType::kF64; }
   const TileShape& tile_shape() const {
     return has_doubles() ? static_cast<const TileShape&>(*doubles_) : *kernels_;
   }
@@ -185,6 +185,7 @@ class PreparedContraction {
   bool is_chained_ = false;        // one row, each sum in several
   std::vector<kernel::Implementation> implementations_;
   int depths_ = 1;  // of an element: see micro_kernels.h
+  int reals_ = 1;   // numbers of an element: of complex ones two
   int64_t out_offset_ = 0;
   int64_t rhs_elements_ = 0;
   DType rhs_dtype_ = DType::kF32;

@@ -22,7 +22,7 @@ constexpr int64_t kSplitTiles = 4;
 constexpr int64_t kLastParts = 4;
 
 template <typename Real>
-alignas(64) constexpr std::array<Real, kMostWindowDepth> kZeros{};
+alignas(64) constexpr std::array<Real, 2 * kMostWindowDepth> kZeros{};  // or of complex numbers
 
 // While it lives, the thread may run tiles.
 template <typename Real>
@@ -60,7 +60,7 @@ void ContractionRun<Real>::run(bool is_parallel) {
 template <typename Real>
 void ContractionRun<Real>::run_rows(bool is_rows, int64_t first, int64_t count) const {
   const int64_t lines = is_rows ? p_.rows_.size : p_.columns_.size;
-  const int64_t most_columns = p_.blocking_.panels * int64_t{kernels_.columns};
+  const int64_t most_columns = p_.blocking_.panels * panel_columns();
   while (count > 0) {
     const Batch batch = batch_at(first / lines);
     const int64_t line = first % lines;
@@ -116,7 +116,7 @@ void ContractionLines::for_ranges(bool is_parallel, int64_t count, int64_t grain
 template <typename Real>
 typename ContractionRun<Real>::Cut ContractionRun<Real>::cut(bool is_parallel) const {
   const int64_t size = p_.rows_.size;
-  const int64_t panels = (p_.columns_.size + kernels_.columns - 1) / kernels_.columns;
+  const int64_t panels = (p_.columns_.size + panel_columns() - 1) / panel_columns();
   const double ns = p_.estimated_ns_ / static_cast<double>(p_.batches_);
   // No more than what keeps the threads busy to the end: rectangles pay for being small.
   const int64_t threads = is_parallel ? ThreadPool::process_pool().threads() : 0;
@@ -192,11 +192,10 @@ void ContractionRun<Real>::run_task(const Batch& batch, const Cut& cut, int64_t 
   }
   int64_t row = task % cut.row_groups * cut.rows;
   int64_t rows = std::min(cut.rows, p_.rows_.size - row);
-  int64_t column = task / cut.row_groups * cut.panels * kernels_.columns;
-  int64_t columns = std::min(cut.panels * kernels_.columns, p_.columns_.size - column);
+  int64_t column = task / cut.row_groups * cut.panels * panel_columns();
+  int64_t columns = std::min(cut.panels * panel_columns(), p_.columns_.size - column);
   if (task >= cut.whole && cut.splits_columns) {
-    const int64_t each =
-        (cut.panels + cut.parts - 1) / cut.parts * static_cast<int64_t>(kernels_.columns);
+    const int64_t each = (cut.panels + cut.parts - 1) / cut.parts * panel_columns();
     column += part * each;
     columns = std::min(each, columns - part * each);
   } else if (task >= cut.whole) {
@@ -211,8 +210,8 @@ template <typename Real>
 void ContractionRun<Real>::run_rectangle(const Batch& batch, int64_t row, int64_t rows,
                                          int64_t column, int64_t columns) const {
   Scratch& mine = contraction_scratch<Real>();
-  const int width = kernels_.columns;
-  const int half = kernels_.half_columns;
+  const auto width = static_cast<int>(panel_columns());
+  const int half = kernels_.half_columns / p_.reals_;
   fill_lines(p_.columns_, column, columns, mine.column_lines);
   const int64_t rest = columns % width;
   const bool has_half = p_.blocking_.has_half_panels && rest > 0 && rest <= half;
@@ -222,7 +221,7 @@ void ContractionRun<Real>::run_rectangle(const Batch& batch, int64_t row, int64_
   const int64_t part = round_up((rows + parts - 1) / parts, kernels_.rows);
   for (size_t k = 0; k < p_.blocks_.size() && !is_cancelled(); ++k) {
     const DepthBlock& block = p_.blocks_[k];
-    const int64_t stride = panel_size(block, width);
+    const int64_t stride = panel_size(block, kernels_.columns);
     mine.panels.resize(static_cast<size_t>((columns + width - 1) / width * stride));
     pack(p_.columns_, false, batch.columns, mine.column_lines.data(), column, whole, width, block,
          mine.panels.data());
@@ -277,7 +276,7 @@ void ContractionRun<Real>::prepare_rows(const Batch& batch, int64_t first, int64
     }
     for (size_t s = 0; s < runs; ++s, pointers += kMostTileRows) {
       const Run& run = all[s];
-      to.counts[s] = static_cast<int32_t>(run.count / p_.depths_);
+      to.counts[s] = static_cast<int32_t>(run.count / p_.depths_ * p_.reals_);
       for (int64_t r = 0; r < rows; ++r) {
         const std::byte* at = find(p_.rows_, batch.rows, lines[r], run);
         pointers[r] = at == nullptr ? kZeros<Real>.data() : reinterpret_cast<const Real*>(at);
@@ -312,9 +311,11 @@ void ContractionRun<Real>::multiply_panel(const Batch& batch, const BlockRows<Re
                                           int64_t rows, const Real* panel, const Line* columns,
                                           int64_t count, int width, bool adds) const {
   const int height = kernels_.rows;
+  const int reals = p_.reals_;
+  const int numbers = numbers_of(false, width);
   bool is_contiguous = true;
   for (int64_t c = 1; c < count && is_contiguous; ++c) {
-    is_contiguous = columns[c].out == columns[0].out + c;
+    is_contiguous = columns[c].out == columns[0].out + c * reals;
   }
   const bool is_direct = is_contiguous && count == width;
   alignas(64) std::array<Real, kMostTileRows * kMostPanelColumns> buffer;
@@ -323,7 +324,7 @@ void ContractionRun<Real>::multiply_panel(const Batch& batch, const BlockRows<Re
   int64_t depth = 0;
   for (const int32_t run : prepared.counts) depth += run;
   const bool is_deep = depth >= kSplitDepth;
-  const bool is_half = width < kernels_.columns;
+  const bool is_half = numbers < kernels_.columns;
   const auto& tiles = p_.depths_ > 1
                           ? (is_half ? kernels_.half_tile_integers : kernels_.tile_integers)
                           : (is_half ? kernels_.half_tile : kernels_.tile);
@@ -331,7 +332,7 @@ void ContractionRun<Real>::multiply_panel(const Batch& batch, const BlockRows<Re
     const auto here = static_cast<int>(std::min<int64_t>(height, rows - row));
     TileOf<Real> tile = tile_of(prepared, row / height);
     tile.columns = panel;
-    tile.columns_step = width;
+    tile.columns_step = numbers;
     tile.out = out.data();
     tile.continues = adds && !p_.is_cut();
     tile.adds = adds && p_.is_cut();
@@ -341,31 +342,35 @@ void ContractionRun<Real>::multiply_panel(const Batch& batch, const BlockRows<Re
       }
       if (is_deep) {
         prefetch_sums(batch, lines + here, std::min<int64_t>(height, rows - row - here), columns[0],
-                      width);
+                      numbers);
       }
       tiles[here](tile);
       continue;
     }
     for (int r = 0; r < here; ++r) {
-      Real* sums = buffer.data() + r * width;
+      Real* sums = buffer.data() + r * numbers;
       out[static_cast<size_t>(r)] = sums;
       if (!adds) continue;
       const Real* from = batch.out + lines[r].out;
       if (is_contiguous) {
-        std::copy_n(from + columns[0].out, count, sums);
-      } else {
+        std::copy_n(from + columns[0].out, count * reals, sums);
+      } else if (reals == 1) {
         for (int64_t c = 0; c < count; ++c) sums[c] = from[columns[c].out];
+      } else {
+        for (int64_t c = 0; c < count; ++c) std::copy_n(from + columns[c].out, 2, sums + 2 * c);
       }
-      for (int64_t c = count; c < width; ++c) sums[c] = 0;
+      for (int64_t c = count * reals; c < numbers; ++c) sums[c] = 0;
     }
     tiles[here](tile);
     for (int r = 0; r < here; ++r) {
-      const Real* sums = buffer.data() + r * width;
+      const Real* sums = buffer.data() + r * numbers;
       Real* to = batch.out + lines[r].out;
       if (is_contiguous) {
-        std::copy_n(sums, count, to + columns[0].out);
-      } else {
+        std::copy_n(sums, count * reals, to + columns[0].out);
+      } else if (reals == 1) {
         for (int64_t c = 0; c < count; ++c) to[columns[c].out] = sums[c];
+      } else {
+        for (int64_t c = 0; c < count; ++c) std::copy_n(sums + 2 * c, 2, to + columns[c].out);
       }
     }
   }

@@ -20,7 +20,7 @@ namespace hekla::cpu {
 // One row or column: where its depth begins, where its sums go, and its place in each window.
 struct Line {
   int64_t offset = 0;
-  int64_t out = 0;
+  int64_t out = 0;  // in real numbers
   std::array<int64_t, 4> at{};
 };
 
@@ -149,14 +149,20 @@ class ContractionRun : ContractionLines {
 
   static constexpr int kLineNumbers = 64 / sizeof(Real);  // of a cache line
 
-  // Elements of a panel. One cache line more than it holds: panels that start at the same offset in
-  // a page would push each other out of the first level cache.
+  // Columns of a panel.
+  int64_t panel_columns() const { return kernels_.columns / p_.reals_; }
+
+  // Numbers of a panel of `width` ones for each depth. One cache line more than it holds: panels
+  // that start at the same offset in a page would push each other out of the first level cache.
   static int64_t panel_size(const DepthBlock& block, int64_t width) {
     return block.packed * width + kLineNumbers;
   }
 
+  // Numbers for each depth of a panel of `lines`.
+  int numbers_of(bool is_rows, int lines) const { return is_rows ? lines : lines * p_.reals_; }
+
   // Packs lines [first, first + count), which `lines` describes, of a block of the depth into
-  // panels of `width`, one after the other.
+  // panels of `width` lines, one after the other.
   void pack(const Side& side, bool is_rows, const std::byte* base, const Line* lines, int64_t first,
             int64_t count, int width, const DepthBlock& block, Real* to) const;
 
@@ -238,7 +244,7 @@ class ContractionRun : ContractionLines {
   // A tile of prepared rows, without columns and sums.
   TileOf<Real> tile_of(const BlockRows<Real>& prepared, int64_t number) const;
 
-  // The prepared rows times one panel of `width`, of which `count` columns are wanted.
+  // The prepared rows times one panel of `width` columns, of which `count` are wanted.
   void multiply_panel(const Batch& batch, const BlockRows<Real>& prepared, int64_t rows,
                       const Real* panel, const Line* columns, int64_t count, int width,
                       bool adds) const;

@@ -7,6 +7,7 @@
 
 #include <bit>
 #include <cmath>
+#include <complex>
 #include <cstring>
 #include <map>
 #include <random>
@@ -31,11 +32,16 @@ float f16_value(uint16_t bits) {
                                           : sign * std::ldexp(fraction + 1024, exponent - 25));
 }
 
+template <typename Number>
+constexpr bool kIsComplex = false;
+template <typename Real>
+constexpr bool kIsComplex<std::complex<Real>> = true;
+
 // Exact for integers, of which sums are taken without rounding.
 template <typename Real>
 Real element(const std::vector<std::byte>& data, DType dtype, int64_t at) {
-  if constexpr (sizeof(Real) == sizeof(double)) {
-    return reinterpret_cast<const double*>(data.data())[at];
+  if constexpr (kIsComplex<Real> || sizeof(Real) == sizeof(double)) {
+    return reinterpret_cast<const Real*>(data.data())[at];
   }
   if (dtype == DType::kI8) return reinterpret_cast<const int8_t*>(data.data())[at];
   if (dtype == DType::kUI8) return reinterpret_cast<const uint8_t*>(data.data())[at];
@@ -55,6 +61,7 @@ std::vector<std::byte> random_data(DType dtype, int64_t elements, std::mt19937& 
     }
     return data;
   }
+  if (is_complex(dtype)) return random_data(complex_part(dtype), 2 * elements, random);
   std::uniform_real_distribution<double> values(-1, 1);
   for (int64_t i = 0; i < elements; ++i) {
     const double value = values(random);
@@ -110,11 +117,26 @@ size_t chunk_end(const Contraction& c, const std::vector<std::vector<int64_t>>& 
 }
 
 template <typename Real>
-Real sum_of(std::span<const Real> x, const Real* y, size_t chains, bool has_fma) {
+Real plus_product(Real sum, Real x, Real y, const Contraction&, bool has_fma) {
+  return has_fma ? std::fma(x, y, sum) : x * y + sum;
+}
+
+template <typename Real>
+std::complex<Real> plus_product(std::complex<Real> sum, std::complex<Real> x, std::complex<Real> y,
+                                const Contraction& c, bool has_fma) {
+  if (c.rhs_first) std::swap(x, y);
+  const auto plus = [&](Real s, Real a, Real b) { return plus_product(s, a, b, c, has_fma); };
+  return {plus(plus(sum.real(), x.real(), y.real()), x.imag(), -y.imag()),
+          plus(plus(sum.imag(), x.real(), y.imag()), x.imag(), y.real())};
+}
+
+template <typename Real>
+Real sum_of(std::span<const Real> x, const Real* y, const Contraction& c, bool has_fma) {
+  const auto chains = static_cast<size_t>(c.chains);
   std::vector<Real> sums(chains, 0);
   for (size_t d = 0; d < x.size(); ++d) {
     Real& sum = sums[d % chains];
-    sum = has_fma ? std::fma(x[d], y[d], sum) : x[d] * y[d] + sum;
+    sum = plus_product(sum, x[d], y[d], c, has_fma);
   }
   for (size_t half = chains / 2; half > 0; half /= 2) {
     for (size_t k = 0; k < half; ++k) sums[k] += sums[half + k];
@@ -127,7 +149,7 @@ template <typename Real>
 std::vector<Real> expected(const Contraction& c, const std::vector<std::byte>& lhs,
                            const std::vector<std::byte>& rhs, bool has_fma) {
   using Axis = Contraction::Axis;
-  std::vector<Real> out(static_cast<size_t>(c.out_elements), NAN);
+  std::vector<Real> out(static_cast<size_t>(c.out_elements), Real(NAN));
   const auto columns = indices(c.columns);
   const auto depths = indices(c.depth);
   std::vector<Real> x(depths.size());
@@ -157,23 +179,25 @@ std::vector<Real> expected(const Contraction& c, const std::vector<std::byte>& l
       }
       for (size_t column = 0; column < columns.size(); ++column) {
         const Real* ys = all_y.data() + column * depths.size();
-        uint32_t whole = 0;  // of integers; wraps
-        for (size_t d = 0; c.has_integers() && d < depths.size(); ++d) {
-          whole += static_cast<uint32_t>(static_cast<int32_t>(x[d])) *
-                   static_cast<uint32_t>(static_cast<int32_t>(ys[d]));
-        }
         Real total = 0;
+        if constexpr (std::is_same_v<Real, float>) {
+          uint32_t whole = 0;  // of integers; wraps
+          for (size_t d = 0; c.has_integers() && d < depths.size(); ++d) {
+            whole += static_cast<uint32_t>(static_cast<int32_t>(x[d])) *
+                     static_cast<uint32_t>(static_cast<int32_t>(ys[d]));
+          }
+          total = std::bit_cast<float>(whole);
+        }
         for (size_t begin = 0; !c.has_integers() && begin < depths.size();) {
           const size_t end = chunk_end(c, depths, begin);
-          const Real sum = sum_of<Real>(std::span(x).subspan(begin, end - begin), ys + begin,
-                                        static_cast<size_t>(c.chains), has_fma);
+          const Real sum =
+              sum_of<Real>(std::span(x).subspan(begin, end - begin), ys + begin, c, has_fma);
           total = begin == 0 ? sum : total + sum;
           begin = end;
         }
         out[static_cast<size_t>(offset(batch, c.batch, &Axis::out) +
                                 offset(row, c.rows, &Axis::out) +
-                                offset(columns[column], c.columns, &Axis::out))] =
-            c.has_integers() ? static_cast<Real>(std::bit_cast<float>(whole)) : total;
+                                offset(columns[column], c.columns, &Axis::out))] = total;
       }
     }
   }
@@ -206,7 +230,7 @@ class ContractionTest : public ::testing::TestWithParam<const char*> {
   }
 
   // Instrumented, a level takes every fourth contraction, another level the next. Half of those of
-  // floats become sums of chunks. Every second one of f32 is checked in f64 as well.
+  // floats become sums of chunks. One of f32 is checked in f64 or in complex numbers as well.
   void check(Contraction c) {
     if (number_++ % testing::sweep(1, 4) != 0) return;
     if (c.chunks.axis < 0 && !c.has_integers() && random_() % 2 == 0) {
@@ -214,9 +238,14 @@ class ContractionTest : public ::testing::TestWithParam<const char*> {
     }
     check_as<float>(c);
     if (c.lhs_dtype != DType::kF32 || c.rhs_dtype != DType::kF32 || c.chains != 1) return;
-    if (number_ / testing::sweep(1, 4) % 2 != 0) return;
-    c.lhs_dtype = c.rhs_dtype = c.out_dtype = DType::kF64;
-    check_as<double>(c);
+    const int kind = number_ / testing::sweep(1, 4) % 3;
+    c.rhs_first = kind > 0 && random_() % 2 == 0;
+    c.lhs_dtype = c.rhs_dtype = c.out_dtype = kind == 0   ? DType::kF64
+                                              : kind == 1 ? DType::kC64
+                                                          : DType::kC128;
+    if (kind == 0) check_as<double>(c);
+    if (kind == 1) check_as<std::complex<float>>(c);
+    if (kind == 2) check_as<std::complex<double>>(c);
   }
 
   template <typename Real>
@@ -249,7 +278,7 @@ class ContractionTest : public ::testing::TestWithParam<const char*> {
   static void run(const PreparedContraction& prepared, const std::vector<std::byte>& lhs,
                   const std::vector<std::byte>& rhs, const std::vector<Real>& want,
                   bool is_parallel) {
-    std::vector<Real> got(want.size(), NAN);
+    std::vector<Real> got(want.size(), Real(NAN));
     ThreadPool::process_pool().run([&] {
       prepared.run(lhs.data(), rhs.data(), reinterpret_cast<std::byte*>(got.data()), is_parallel);
     });
@@ -577,7 +606,11 @@ TEST_P(ContractionTest, VeryFewColumns) {
 template <typename Real>
 std::vector<Real> from_ones(Contraction c, const std::vector<Real>& rhs,
                             const MicroKernels& kernels) {
-  if (sizeof(Real) == sizeof(double)) c.lhs_dtype = c.rhs_dtype = c.out_dtype = DType::kF64;
+  if constexpr (kIsComplex<Real>) {
+    c.lhs_dtype = c.rhs_dtype = c.out_dtype = DType::kC64;
+  } else if (sizeof(Real) == sizeof(double)) {
+    c.lhs_dtype = c.rhs_dtype = c.out_dtype = DType::kF64;
+  }
   const std::vector<Real> lhs(static_cast<size_t>(c.lhs_elements), 1);
   std::vector<Real> out(static_cast<size_t>(c.out_elements));
   PreparedContraction(c, kernels)
@@ -591,14 +624,15 @@ template <typename Real>
 void expect_padding_gives_nan(const Contraction& c, const MicroKernels& kernels) {
   const std::vector<Real> rhs(static_cast<size_t>(c.rhs_elements), INFINITY);
   const std::vector<Real> out = from_ones(c, rhs, kernels);
-  EXPECT_TRUE(std::isnan(out.front()));                                // a corner
-  EXPECT_TRUE(std::isinf(out[static_cast<size_t>((1 * 4 + 1) * 8)]));  // inside
+  EXPECT_TRUE(std::isnan(std::real(out.front())));                                // a corner
+  EXPECT_TRUE(std::isinf(std::real(out[static_cast<size_t>((1 * 4 + 1) * 8)])));  // inside
 }
 
 TEST_P(ContractionTest, InfinityTimesPaddingIsNaN) {
   const Contraction c = convolution(1, 4, 8, 8, 3, 1, 1, 1, 1, 1, false, false);
   expect_padding_gives_nan<float>(c, *kernels_);
   expect_padding_gives_nan<double>(c, *kernels_);
+  expect_padding_gives_nan<std::complex<float>>(c, *kernels_);
 }
 
 template <typename Real>
@@ -607,14 +641,15 @@ void expect_zeros_between_give_nan(const Contraction& c, const MicroKernels& ker
   rhs.back() = INFINITY;
   const std::vector<Real> out = from_ones(c, rhs, kernels);
   // The last tap of the last feature: on an element of the input from the second pixel on.
-  EXPECT_TRUE(std::isnan(out[7]));
-  EXPECT_TRUE(std::isinf(out[static_cast<size_t>((1 * 7 + 1) * 8 + 7)]));
+  EXPECT_TRUE(std::isnan(std::real(out[7])));
+  EXPECT_TRUE(std::isinf(std::real(out[static_cast<size_t>((1 * 7 + 1) * 8 + 7)])));
 }
 
 TEST_P(ContractionTest, InfinityTimesTheZerosOfADilatedInputIsNaN) {
   const Contraction c = convolution(1, 4, 8, 8, 3, 1, 1, 2, 1, 1, false, false);
   expect_zeros_between_give_nan<float>(c, *kernels_);
   expect_zeros_between_give_nan<double>(c, *kernels_);
+  expect_zeros_between_give_nan<std::complex<float>>(c, *kernels_);
 }
 
 INSTANTIATE_TEST_SUITE_P(Levels, ContractionTest,

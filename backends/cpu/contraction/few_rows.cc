@@ -45,7 +45,9 @@ template <typename Real>
 void ContractionRun<Real>::run_wide_chunk(const Batch& batch, int64_t first, int64_t width) const {
   const int64_t step = p_.rows_.depth.empty() ? 1 : p_.rows_.depth[0];
   const int64_t columns_step = p_.columns_.depth.empty() ? 0 : p_.columns_.depth[0];
-  const auto* columns = reinterpret_cast<const Real*>(batch.columns) + first;
+  const int64_t reals = p_.reals_;
+  const int64_t numbers = width * reals;
+  const auto* columns = reinterpret_cast<const Real*>(batch.columns) + first * reals;
   std::vector<Line>& lines = contraction_scratch<Real>().row_lines;
   fill_lines(p_.rows_, 0, p_.rows_.size, lines);
   const int64_t tiled = p_.columns_in_place_ ? width / kernels_.columns * kernels_.columns : 0;
@@ -54,30 +56,32 @@ void ContractionRun<Real>::run_wide_chunk(const Batch& batch, int64_t first, int
   std::array<Real*, kWideRows> sums{};  // of a chunk; the first one's are the totals
   std::array<Real*, kWideRows> rest{};  // behind the tiled columns
   for (size_t r = 0; r < lines.size(); ++r) {
-    rows[r] = reinterpret_cast<const Real*>(batch.rows) + lines[r].offset;
-    totals[r] = batch.out + lines[r].out + first;
+    rows[r] = reinterpret_cast<const Real*>(batch.rows) + lines[r].offset * reals;
+    totals[r] = batch.out + lines[r].out + first * reals;
   }
+  const auto multiply = reals == 1 ? kernels_.wide : kernels_.wide_complex;
   Panels<Real>& memory = contraction_scratch<Real>().panels;
-  if (p_.is_cut()) memory.resize(lines.size() * static_cast<size_t>(width));
+  if (p_.is_cut()) memory.resize(lines.size() * static_cast<size_t>(numbers));
   int64_t begin = 0;
   for (const int64_t end : p_.chunk_ends_) {
     for (size_t r = 0; r < lines.size(); ++r) {
-      sums[r] = begin == 0 ? totals[r] : memory.data() + static_cast<int64_t>(r) * width;
+      sums[r] = begin == 0 ? totals[r] : memory.data() + static_cast<int64_t>(r) * numbers;
       rest[r] = sums[r] + tiled;
-      std::fill_n(sums[r], width, Real{0});
+      std::fill_n(sums[r], numbers, Real{0});
     }
     for (int64_t d = begin; d < end && !is_cancelled(); d += kWideDepth) {
       const int64_t depth = std::min(kWideDepth, end - d);
-      const Real* block = columns + d * columns_step;
-      multiply_in_place(rows, lines.size(), block, columns_step, depth, tiled, sums, d != begin);
+      const Real* block = columns + d * columns_step * reals;
+      if (tiled > 0)
+        multiply_in_place(rows, lines.size(), block, columns_step, depth, tiled, sums, d != begin);
       for (size_t r = 0; r < lines.size(); r += kWideTile) {
         const auto count = std::min<size_t>(kWideTile, lines.size() - r);
-        kernels_.wide(rows.data() + r, static_cast<int>(count), step, block + tiled, columns_step,
-                      depth, width - tiled, rest.data() + r);
+        multiply(rows.data() + r, static_cast<int>(count), step, block + tiled, columns_step, depth,
+                 width - tiled, rest.data() + r);
       }
-      for (size_t r = 0; r < lines.size(); ++r) rows[r] += depth * step;
+      for (size_t r = 0; r < lines.size(); ++r) rows[r] += depth * step * reals;
     }
-    for (size_t r = 0; r < lines.size() && begin != 0; ++r) add_to(totals[r], sums[r], width);
+    for (size_t r = 0; r < lines.size() && begin != 0; ++r) add_to(totals[r], sums[r], numbers);
     begin = end;
   }
 }

@@ -12,6 +12,9 @@
 // matters. Processors with instructions for bytes (AVX512_VNNI) or a matrix unit for them (AMX)
 // have kernels of their own for those: four depths, as they are, are one element. Of f64 there are
 // tiles, panels and `wide`, with half as many columns.
+//
+// A product of complex numbers is one of their parts, with rows twice as deep: for the real part of
+// a row's element a panel has (re, im) of each column, for the imaginary part (-im, re).
 #pragma once
 
 #include <cstdint>
@@ -43,8 +46,8 @@ struct TileOf {
 using Tile = TileOf<float>;
 
 // What a panel is filled from: lane l of run s starts at lanes[l], null for zeros. kF64 alone into
-// one of double.
-enum class Narrow : uint8_t { kF64, kF32, kBF16, kF16, kS8, kU8, kS16 };
+// one of double. kComplex: two numbers of the panel's type.
+enum class Narrow : uint8_t { kF64, kF32, kBF16, kF16, kComplex, kS8, kU8, kS16 };
 
 struct TileShape {
   int rows = 0;          // of a full tile
@@ -73,11 +76,13 @@ struct MicroKernelsOf : TileShape {
   // Writes `count` depths of `width` lanes: to[d * width + l] = lanes[l][d * step], with zeros for
   // lanes that are null. `width` is `rows`, `columns` or `half_columns`. Integers: `count` depths
   // become half as many pairs, the last of which may end with a zero; d numbers pairs in `to`.
+  // Complex numbers: of rows `width` lanes, of columns half as many; `count` depths become twice as
+  // many.
   void (*pack)(Narrow type, const void* const* lanes, int width, int64_t step, int64_t count,
                Real* to) = nullptr;
-  // Lanes that lie side by side, for several panels of `width` at once: depth d of lane first + l
-  // is from[d * step + l], for l below `length`; panels begin `panel_step` apart. `from` null:
-  // zeros.
+  // The same of lanes that lie side by side, for several panels of `width` at once: depth d of lane
+  // first + l is from[d * step + l], for l below `length`; panels begin `panel_step` apart. `from`
+  // null: zeros.
   void (*spread)(Narrow type, const void* from, int64_t step, int64_t count, int64_t first,
                  int64_t length, int width, int64_t panel_step, Real* to) = nullptr;
   // Of matrix units. Rows are not packed by `pack` then: `count` depths of one row, null for zeros,
@@ -90,6 +95,10 @@ struct MicroKernelsOf : TileShape {
   // `width` and up to four rows: for few rows and columns that are read once.
   void (*wide)(const Real* const* rows, int row_count, int64_t step, const Real* columns,
                int64_t columns_step, int64_t depth, int64_t width, Real* const* out) = nullptr;
+  // The same of complex numbers, of which steps, depth and width count whole ones.
+  void (*wide_complex)(const Real* const* rows, int row_count, int64_t step, const Real* columns,
+                       int64_t columns_step, int64_t depth, int64_t width,
+                       Real* const* out) = nullptr;
   // out[c] = the sum over d of row[d] * columns[c * columns_step + d] for c below `count`, each in
   // kDotSums partial sums that are added by halves (kernel::Contraction::chains). None of f64.
   void (*chained)(const Real* row, const Real* columns, int64_t columns_step, int64_t depth,

@@ -24,6 +24,14 @@ inline Vector multiply_add_pairs(Vector a, Vector b, Vector sum) {
 }
 inline float multiply_add_one(float a, float b, float sum) { return __builtin_fmaf(a, b, sum); }
 inline double multiply_add_one(double a, double b, double sum) { return __builtin_fma(a, b, sum); }
+// (-im, re) of each complex number (re, im).
+inline Vector turn(Vector v) {
+  const __m256 signs = _mm256_castsi256_ps(_mm256_set1_epi64x(0x80000000));
+  return _mm256_xor_ps(_mm256_permute_ps(v, 0xb1), signs);
+}
+inline DoubleVector turn(DoubleVector v) {
+  return _mm256_xor_pd(_mm256_permute_pd(v, 0x5), _mm256_set_pd(0, -0.0, 0, -0.0));
+}
 inline float load_f16(const uint16_t* from) { return _cvtsh_ss(*from); }
 inline void load_eight_f16(const uint16_t* from, float* to) {
   _mm256_storeu_ps(to, _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from))));

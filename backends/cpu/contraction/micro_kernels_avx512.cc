@@ -33,6 +33,18 @@ inline Vector multiply_add_pairs(Vector a, Vector b, Vector sum) {
 }
 inline float multiply_add_one(float a, float b, float sum) { return __builtin_fmaf(a, b, sum); }
 inline double multiply_add_one(double a, double b, double sum) { return __builtin_fma(a, b, sum); }
+// (-im, re) of each complex number (re, im). Without intrinsics, see sum_lanes.
+inline Vector turn(Vector v) {
+  const __m512i signs = _mm512_set1_epi64(0x80000000);
+  const Vector swapped =
+      __builtin_shufflevector(v, v, 1, 0, 3, 2, 5, 4, 7, 6, 9, 8, 11, 10, 13, 12, 15, 14);
+  return _mm512_castsi512_ps(_mm512_castps_si512(swapped) ^ signs);
+}
+inline DoubleVector turn(DoubleVector v) {
+  const __m512i signs{INT64_MIN, 0, INT64_MIN, 0, INT64_MIN, 0, INT64_MIN, 0};
+  const DoubleVector swapped = __builtin_shufflevector(v, v, 1, 0, 3, 2, 5, 4, 7, 6);
+  return _mm512_castsi512_pd(_mm512_castpd_si512(swapped) ^ signs);
+}
 inline float load_f16(const uint16_t* from) { return _cvtsh_ss(*from); }
 inline void load_eight_f16(const uint16_t* from, float* to) {
   _mm256_storeu_ps(to, _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from))));

@@ -280,9 +280,22 @@ void pack_pairs(const void* const* lanes, int64_t step, int64_t count, float* to
   }
 }
 
+// Rows of memory that are some pages apart, which no processor foresees. An address behind the last
+// one does no harm.
+constexpr int64_t kPrefetchRows = 8;
+template <typename Type>
+inline void prefetch_row(const Type* from, int64_t length) {
+  constexpr int64_t kLine = 64 / sizeof(Type);
+  for (int64_t l = 0; l < length; l += kLine) __builtin_prefetch(from + l);
+}
+
+#include "backends/cpu/contraction/complex_panels.h"
+
 template <int kWidth>
 void pack_width(Narrow type, const void* const* lanes, int64_t step, int64_t count, float* to) {
   switch (type) {
+    case Narrow::kComplex:
+      return pack_complex<float, kWidth>(lanes, step, count, to);
     case Narrow::kS8:
       return pack_pairs<int8_t, kWidth>(lanes, step, count, to);
     case Narrow::kU8:
@@ -301,7 +314,8 @@ void pack_width(Narrow type, const void* const* lanes, int64_t step, int64_t cou
 }
 
 template <int kWidth>
-void pack_width(Narrow, const void* const* lanes, int64_t step, int64_t count, double* to) {
+void pack_width(Narrow type, const void* const* lanes, int64_t step, int64_t count, double* to) {
+  if (type == Narrow::kComplex) return pack_complex<double, kWidth>(lanes, step, count, to);
   pack_as<AsIs<double>, kWidth>(lanes, step, count, to);
 }
 
@@ -314,15 +328,6 @@ void pack(Narrow type, const void* const* lanes, int width, int64_t step, int64_
   } else {
     pack_width<kColumnsOf<Real>>(type, lanes, step, count, to);
   }
-}
-
-// Rows of memory that are some pages apart, which no processor foresees. An address behind the last
-// one does no harm.
-constexpr int64_t kPrefetchRows = 8;
-template <typename Type>
-inline void prefetch_row(const Type* from, int64_t length) {
-  constexpr int64_t kLine = 64 / sizeof(Type);
-  for (int64_t l = 0; l < length; l += kLine) __builtin_prefetch(from + l);
 }
 
 template <typename From, int kWidth>
@@ -395,11 +400,17 @@ template <int kWidth>
 void spread_width(Narrow type, const void* from, int64_t step, int64_t count, int64_t first,
                   int64_t length, int64_t panel_step, float* to) {
   const bool is_paired = type >= Narrow::kS8;
+  if (from == nullptr && type == Narrow::kComplex) {
+    return spread_complex_zeros<float, kWidth>(count, first, length, panel_step, to);
+  }
   if (from == nullptr) {
     return spread_zeros<kWidth>(is_paired ? (count + 1) / 2 : count, first, length, panel_step, to);
   }
   const auto* narrow = static_cast<const uint16_t*>(from);
   switch (type) {
+    case Narrow::kComplex:
+      return spread_complex<float, kWidth>(static_cast<const float*>(from), step, count, first,
+                                           length, panel_step, to);
     case Narrow::kS8:
       return spread_pairs<int8_t, kWidth>(static_cast<const int8_t*>(from), step, count, first,
                                           length, panel_step, to);
@@ -422,8 +433,15 @@ void spread_width(Narrow type, const void* from, int64_t step, int64_t count, in
 }
 
 template <int kWidth>
-void spread_width(Narrow, const void* from, int64_t step, int64_t count, int64_t first,
+void spread_width(Narrow type, const void* from, int64_t step, int64_t count, int64_t first,
                   int64_t length, int64_t panel_step, double* to) {
+  if (type == Narrow::kComplex) {
+    if (from == nullptr) {
+      return spread_complex_zeros<double, kWidth>(count, first, length, panel_step, to);
+    }
+    return spread_complex<double, kWidth>(static_cast<const double*>(from), step, count, first,
+                                          length, panel_step, to);
+  }
   if (from == nullptr) return spread_zeros<kWidth>(count, first, length, panel_step, to);
   spread_as<AsIs<double>, kWidth>(static_cast<const double*>(from), step, count, first, length,
                                   panel_step, to);
@@ -581,6 +599,7 @@ MicroKernelsOf<Real> make_kernels() {
   kernels.pack = pack<Real>;
   kernels.spread = spread<Real>;
   kernels.wide = wide<Real>;
+  kernels.wide_complex = wide_complex<Real>;
   return kernels;
 }
 

@@ -39,6 +39,10 @@ inline DoubleVector multiply_add(DoubleVector a, DoubleVector b, DoubleVector su
 }
 #endif
 
+// (-im, re) of each complex number (re, im).
+inline Vector turn(Vector v) { return Vector{-v[1], v[0], -v[3], v[2]}; }
+inline DoubleVector turn(DoubleVector v) { return DoubleVector{-v[1], v[0]}; }
+
 #ifdef __SSE2__
 inline Vector multiply_add_pairs(Vector a, Vector b, Vector sum) {
   const __m128i product = _mm_madd_epi16(_mm_castps_si128(a), _mm_castps_si128(b));

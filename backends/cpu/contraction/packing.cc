@@ -99,9 +99,10 @@ void ContractionRun<Real>::pack_sliding(const Side& side, bool is_rows, const st
                                         const Line* lines, int64_t count, int width,
                                         const DepthBlock& block, Real* to) const {
   std::array<const void*, kMostPanelColumns> from{};
+  const int numbers = numbers_of(is_rows, width);
   std::vector<std::byte>& slid = contraction_scratch<Real>().slid;
   for (int64_t l = 0; l < count; l += width) {
-    Real* panel = to + l / width * panel_size(block, width);
+    Real* panel = to + l / width * panel_size(block, numbers);
     for (const Run& run : runs_of(is_rows, block)) {
       const int64_t bytes = run.count * side.bytes;
       slid.resize(static_cast<size_t>(bytes * (width + 1)));
@@ -112,8 +113,8 @@ void ContractionRun<Real>::pack_sliding(const Side& side, bool is_rows, const st
         from[static_cast<size_t>(i)] =
             l + i < count ? slide(side, base, lines[l + i], run, slid.data() + i * bytes) : zeros;
       }
-      kernels_.pack(side.narrow, from.data(), width, 1, run.count, panel);
-      panel += run.packed * width;
+      kernels_.pack(side.narrow, from.data(), numbers, 1, run.count, panel);
+      panel += run.packed * numbers;
     }
   }
 }
@@ -131,17 +132,18 @@ void ContractionRun<Real>::pack(const Side& side, bool is_rows, const std::byte*
     return;
   }
   std::array<const void*, kMostPanelColumns> from{};
+  const int numbers = numbers_of(is_rows, width);
   const int64_t step = side.depth.empty() ? 1 : side.depth.back();
   for (int64_t l = 0; l < count; l += width) {
     const int64_t here = std::min<int64_t>(width, count - l);
     from.fill(nullptr);
-    Real* panel = to + l / width * panel_size(block, width);
+    Real* panel = to + l / width * panel_size(block, numbers);
     for (const Run& run : runs_of(is_rows, block)) {
       for (int64_t i = 0; i < here; ++i) {
         from[static_cast<size_t>(i)] = find(side, base, lines[l + i], run);
       }
-      kernels_.pack(side.narrow, from.data(), width, step, run.count, panel);
-      panel += run.packed * width;
+      kernels_.pack(side.narrow, from.data(), numbers, step, run.count, panel);
+      panel += run.packed * numbers;
     }
   }
 }
@@ -172,11 +174,12 @@ void ContractionRun<Real>::pack_side_by_side(const Side& side, bool is_rows, con
                                              int width, const DepthBlock& block, Real* to) const {
   const Prepared::LineAxis& inner = side.lines.back();
   const int64_t step = side.depth.empty() ? 1 : side.depth.back();
-  const int64_t panel_step = panel_size(block, width);
+  const int numbers = numbers_of(is_rows, width);
+  const int64_t panel_step = panel_size(block, numbers);
   for (const Run& run : runs_of(is_rows, block)) {
     auto spread = [&](const std::byte* from, int64_t line, int64_t length) {
       if (length <= 0) return;
-      kernels_.spread(side.narrow, from, step, run.count, line, length, width, panel_step, to);
+      kernels_.spread(side.narrow, from, step, run.count, line, length, numbers, panel_step, to);
     };
     int64_t at = first % inner.size;
     for (int64_t l = 0; l < count;) {
@@ -201,7 +204,7 @@ void ContractionRun<Real>::pack_side_by_side(const Side& side, bool is_rows, con
       }
       l += length;
     }
-    to += run.packed * width;
+    to += run.packed * numbers;
   }
 }
 
