@@ -92,6 +92,10 @@ def drawn(things: list) -> list:
     return things[seed() % share::share] if share else []
 
 
+def drawn_one(things: list):
+    return things[seed() % len(things)]
+
+
 def drawn_tests(times: int = 1) -> list:
     """pytest's arguments for `times` as many of the tests as SHARE says."""
     share = max(1, SHARE // times)
@@ -263,8 +267,8 @@ def stage_torch(log, counter, quick):
     python = ROOT / ".venv" / f"torch-{version}" / "bin" / "python"
     status = quickstart("quickstart_pytorch.md", python, log, counter)
     runs = TORCH_QUICK if quick else TORCH_RUNS
-    if SHARE >= SHARE_OF_STAGES:
-        runs = runs[:1] + runs[1:][seed() % max(1, len(runs) - 1):][:1]
+    if SHARE >= SHARE_OF_STAGES and not quick:
+        runs = [runs[0], drawn_one(runs[1:])]
     for platform, select in runs:
         status |= pytest(python, LOGS / f"pytest-torch-{platform}.xml",
                          ["tests/torch", f"--platform={platform}", *select, *drawn_tests()], log, counter)
@@ -620,7 +624,7 @@ def drawn_stages() -> list:
     groups = [] if SHARE == 1 else [older]
     if SHARE >= SHARE_OF_STAGES:
         groups = [[*older, "swiftshader"], ["foreign", "install", "adding-a-backend"]]
-    left_out = {name for group in groups for name in group if name != group[seed() % len(group)]}
+    left_out = {name for group in groups for name in group if name != drawn_one(group)}
     return [name for name in ALL if name not in left_out]
 
 
