@@ -12,17 +12,17 @@ from jax.experimental import io_callback
 
 from callback_support import struct, with_rules  # noqa: F401
 
-# Programs of one test, and of all tests: some sizes for each kind of loop, some kinds in each other.
-PROGRAMS = 4
+PROGRAMS = 4  # of one test; jaxlib's CPU takes half a second to compile one
 SEEDS = range(4)
-DEEPEST = 3
+DEEPEST = 3  # loops and branches in each other
 # jaxlib's CPU does not compile calls in branches before 0.10 ("Inconsistent conditional sharding").
 BRANCHES = ['cond', 'switch'] if jax.__version_info__ >= (0, 10) else []
 
 
 class Program:
-    """Draws a program of a number and an array of i32 (which wrap), as statements in each other;
-    `run` traces it. Calls of the host go to `logs`: those without an order by their place."""
+    """Draws a program of a number and an array of i32 (which wrap), as statements in each other,
+    each a function of (logs, number, array); `run` traces it on a device. What the host is told
+    goes to logs[0] where calls have an order, else to the log of the call's place, sorted."""
 
     def __init__(self, seed):
         self.random = np.random.default_rng(seed)
