@@ -198,14 +198,7 @@ void wide_complex_rows(const Real* const* rows, int64_t step, const Real* column
 template <typename Real>
 void wide_complex(const Real* const* rows, int row_count, int64_t step, const Real* columns,
                   int64_t columns_step, int64_t depth, int64_t width, Real* const* out) {
-  switch (row_count) {
-    case 1:
-      return wide_complex_rows<1>(rows, step, columns, columns_step, depth, width, out);
-    case 2:
-      return wide_complex_rows<2>(rows, step, columns, columns_step, depth, width, out);
-    case 3:
-      return wide_complex_rows<3>(rows, step, columns, columns_step, depth, width, out);
-    default:
-      return wide_complex_rows<4>(rows, step, columns, columns_step, depth, width, out);
-  }
+  with_row_count(row_count, [&]<int kCount>() {
+    wide_complex_rows<kCount>(rows, step, columns, columns_step, depth, width, out);
+  });
 }

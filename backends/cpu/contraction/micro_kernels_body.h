@@ -289,6 +289,21 @@ inline void prefetch_row(const Type* from, int64_t length) {
   for (int64_t l = 0; l < length; l += kLine) __builtin_prefetch(from + l);
 }
 
+// Calls `each` with a number of rows, one to four, as a template argument.
+template <typename Each>
+inline void with_row_count(int count, const Each& each) {
+  switch (count) {
+    case 1:
+      return each.template operator()<1>();
+    case 2:
+      return each.template operator()<2>();
+    case 3:
+      return each.template operator()<3>();
+    default:
+      return each.template operator()<4>();
+  }
+}
+
 #include "backends/cpu/contraction/complex_panels.h"
 
 template <int kWidth>
@@ -511,16 +526,9 @@ void wide_rows(const Real* const* rows, int64_t step, const Real* columns, int64
 template <typename Real>
 void wide(const Real* const* rows, int row_count, int64_t step, const Real* columns,
           int64_t columns_step, int64_t depth, int64_t width, Real* const* out) {
-  switch (row_count) {
-    case 1:
-      return wide_rows<1>(rows, step, columns, columns_step, depth, width, out);
-    case 2:
-      return wide_rows<2>(rows, step, columns, columns_step, depth, width, out);
-    case 3:
-      return wide_rows<3>(rows, step, columns, columns_step, depth, width, out);
-    default:
-      return wide_rows<4>(rows, step, columns, columns_step, depth, width, out);
-  }
+  with_row_count(row_count, [&]<int kCount>() {
+    wide_rows<kCount>(rows, step, columns, columns_step, depth, width, out);
+  });
 }
 
 // Some columns at once, each with its partial sums in the lanes of one or more vectors.
