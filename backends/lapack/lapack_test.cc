@@ -257,33 +257,88 @@ TYPED_TEST(LapackTest, SingularValues) {
   }
 }
 
+template <typename T>
+Matrix<T> transpose(const Matrix<T>& a) {
+  Matrix<T> result = adjoint(a);
+  for (T& x : result.values) x = conjugate(x);
+  return result;
+}
+
+// Sizes on both sides of what triangles are halved to (64) and of vectors; what may not be read of
+// the triangle is not a number.
 TYPED_TEST(LapackTest, TriangularSolves) {
   using T = TypeParam;
-  for (const int32_t n : {1, 5, 65, 257}) {
-    for (const int32_t columns : {1, 7, 300}) {
-      if (kSanitized && n * columns > 65 * 300) continue;
-      Matrix<T> a = random_matrix<T>(n, n);
-      for (int32_t i = 0; i < n; ++i) a.at(i, i) += T(static_cast<RealOf<T>>(n));
-      for (int32_t j = 0; j < n; ++j) {
-        for (int32_t i = 0; i < j; ++i) a.at(i, j) = T(0);
-      }
-      for (const char side : {'L', 'R'}) {
-        for (const char trans : {'N', 'C'}) {
-          const Matrix<T> b =
-              side == 'L' ? random_matrix<T>(n, columns, 2) : random_matrix<T>(columns, n, 2);
-          Matrix<T> x = b, again = b;
-          const auto solve = [&](const Parallel* p, Matrix<T>& in_place) {
-            table()->trsm(p, kType<T>, side, 'L', trans, 'N', b.rows, b.columns, a.values.data(),
-                          in_place.values.data());
-          };
-          solve(nullptr, x);
-          solve(threads(), again);
-          EXPECT_TRUE(x == again);
-          const Matrix<T> op = trans == 'N' ? a : adjoint(a);
-          expect_near(side == 'L' ? product(op, x) : product(x, op), b, 4);
+  using R = RealOf<T>;
+  const T nan(std::numeric_limits<R>::quiet_NaN());
+  for (const int32_t n : {1, 5, 63, 64, 65, 130, 257}) {
+    for (const int32_t columns : {1, 8, 33, 300}) {
+      const bool is_large = n * columns > 130 * 33;
+      if (is_large && (kSanitized || (n != 257 && columns != 300))) continue;
+      for (const char uplo : {'L', 'U'}) {
+        for (const char diag : {'N', 'U'}) {
+          if (is_large && diag == 'U') continue;
+          // Unknowns do not grow: what is beside the diagonal is small where that is 1.
+          Matrix<T> a = random_matrix<T>(n, n), stored = a;
+          for (int32_t j = 0; j < n; ++j) {
+            for (int32_t i = 0; i < n; ++i) {
+              T& x = a.at(i, j);
+              if (i == j) {
+                x = diag == 'U' ? T(1) : x + T(static_cast<R>(n));
+                stored.at(i, j) = diag == 'U' ? nan : x;
+              } else if ((i > j) == (uplo == 'L')) {
+                if (diag == 'U') x /= static_cast<R>(n);
+                stored.at(i, j) = x;
+              } else {
+                x = T(0);
+                stored.at(i, j) = nan;
+              }
+            }
+          }
+          for (const char side : {'L', 'R'}) {
+            for (const char trans : {'N', 'T', 'C'}) {
+              const Matrix<T> b =
+                  side == 'L' ? random_matrix<T>(n, columns, 2) : random_matrix<T>(columns, n, 2);
+              Matrix<T> x = b, again = b;
+              const auto solve = [&](const Parallel* p, Matrix<T>& in_place) {
+                table()->trsm(p, kType<T>, side, uplo, trans, diag, b.rows, b.columns,
+                              stored.values.data(), in_place.values.data());
+              };
+              solve(nullptr, x);
+              solve(threads(), again);
+              EXPECT_TRUE(x == again);
+              const Matrix<T> op = trans == 'N' ? a : trans == 'T' ? transpose(a) : adjoint(a);
+              expect_near(side == 'L' ? product(op, x) : product(x, op), b, 4);
+            }
+          }
         }
       }
     }
+  }
+}
+
+// Of what is solved without gemm.
+TYPED_TEST(LapackTest, RightHandSidesDoNotKnowOfEachOther) {
+  using T = TypeParam;
+  constexpr int32_t kUnknowns = 61, kSides = 37;
+  Matrix<T> a = random_matrix<T>(kUnknowns, kUnknowns);
+  for (int32_t i = 0; i < kUnknowns; ++i) a.at(i, i) += T(kUnknowns);
+  const Matrix<T> b = random_matrix<T>(kUnknowns, kSides, 2);
+  Matrix<T> all = b;
+  table()->trsm(nullptr, kType<T>, 'L', 'L', 'N', 'N', kUnknowns, kSides, a.values.data(),
+                all.values.data());
+  // Both of a number that kernels of vectors take.
+  for (const auto& [first, count] : {std::pair{0, 9}, {5, 16}, {20, 17}}) {
+    Matrix<T> some(kUnknowns, count);
+    const auto columns = [&, first = first, count = count](const Matrix<T>& of) {
+      return std::vector<T>(of.values.begin() + first * kUnknowns,
+                            of.values.begin() + (first + count) * kUnknowns);
+    };
+    some.values = columns(b);
+    table()->trsm(nullptr, kType<T>, 'L', 'L', 'N', 'N', kUnknowns, count, a.values.data(),
+                  some.values.data());
+    Matrix<T> want(kUnknowns, count);
+    want.values = columns(all);
+    EXPECT_TRUE(some == want) << first << " " << count;
   }
 }
 
@@ -383,7 +438,9 @@ TYPED_TEST(LapackTest, TouchesNothingOutsideItsOperands) {
         const Guarded<T> l(triangle.values, end);
         for (const char uplo : {'L', 'U'}) {
           for (const char trans : {'N', 'C'}) {
+            const Guarded<T> right(values, end);
             EXPECT_EQ(t.trsm(nullptr, kT, 'L', uplo, trans, 'N', m, n, l, c), 0);
+            EXPECT_EQ(t.trsm(nullptr, kT, 'R', uplo, trans, 'N', n, m, l, right), 0);
           }
         }
         if (m != n) continue;

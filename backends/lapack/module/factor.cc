@@ -10,44 +10,91 @@ namespace {
 
 constexpr Int kBlock = 128;
 constexpr Int kWholeBelow = 384;
+// What OpenBLAS factors as a whole: above, its blocks wait for its own trsm (triangle.h).
+constexpr Int kLeaf = 32;
 
 template <typename T>
 T* element(T* a, Int lda, Int row, Int column) {
   return a + row + static_cast<int64_t>(column) * lda;
 }
 
-}  // namespace
-
-// LAPACK's potrf by blocks: each waits for those on its left.
+// The first `w` rows and columns of a [n, n] are factored: what that says of the rest.
 template <typename T>
-Int factor_cholesky(char uplo, Int n, T* a) {
+void go_on_cholesky(char uplo, Int n, Int w, T* a, Int lda) {
   using F = Fortran<T>;
-  const Int lda = std::max<Int>(n, 1);
-  Int info = 0;
-  if (n < kWholeBelow) {
-    F::potrf(&uplo, &n, a, &lda, &info, 1);
-    return info;
-  }
+  const Int rest = n - w;
   const T one(1);
   const typename F::Real minus(-1), plus(1);
   const char* adjoint = kIsComplex<T> ? "C" : "T";
-  const bool is_lower = uplo == 'L';
+  T* next = element(a, lda, w, w);
+  if (uplo == 'L') {
+    T* under = element(a, lda, w, 0);
+    F::trsm("R", "L", adjoint, "N", &rest, &w, &one, a, &lda, under, &lda, 1, 1, 1, 1);
+    F::syrk("L", "N", &rest, &w, &minus, under, &lda, &plus, next, &lda, 1, 1);
+  } else {
+    T* beside = element(a, lda, 0, w);
+    F::trsm("L", "U", adjoint, "N", &w, &rest, &one, a, &lda, beside, &lda, 1, 1, 1, 1);
+    F::syrk("U", adjoint, &rest, &w, &minus, beside, &lda, &plus, next, &lda, 1, 1);
+  }
+}
+
+// LAPACK's potrf by halves.
+template <typename T>
+Int halve_cholesky(char uplo, Int n, T* a, Int lda) {
+  Int info = 0;
+  if (n <= kLeaf) {
+    Fortran<T>::potrf(&uplo, &n, a, &lda, &info, 1);
+    return info;
+  }
+  const Int half = (n / kLeaf + 1) / 2 * kLeaf;
+  info = halve_cholesky(uplo, half, a, lda);
+  if (info != 0) return info;
+  go_on_cholesky(uplo, n, half, a, lda);
+  info = halve_cholesky(uplo, n - half, element(a, lda, half, half), lda);
+  return info > 0 ? info + half : info;
+}
+
+// LAPACK's getrf by halves of the columns (Toledo, "Locality of reference in LU decomposition with
+// partial pivoting", 1997).
+template <typename T>
+Int halve_lu(Int m, Int n, T* a, Int lda, Int* pivots) {
+  using F = Fortran<T>;
+  Int info = 0;
+  const Int count = std::min(m, n);
+  if (count <= kLeaf) {
+    F::getrf(&m, &n, a, &lda, pivots, &info);
+    return info;
+  }
+  const T plus(1), minus(-1);
+  const Int one = 1, half = (count / kLeaf + 1) / 2 * kLeaf;
+  const Int rest = n - half, below = m - half, rest_count = count - half;
+  info = halve_lu(m, half, a, lda, pivots);
+  T* beside = element(a, lda, 0, half);
+  F::laswp(&rest, beside, &lda, &one, &half, pivots, &one);
+  F::trsm("L", "L", "N", "U", &half, &rest, &plus, a, &lda, beside, &lda, 1, 1, 1, 1);
+  T* under = element(a, lda, half, 0);
+  T* next = element(a, lda, half, half);
+  F::gemm("N", "N", &below, &rest, &half, &minus, under, &lda, beside, &lda, &plus, next, &lda, 1,
+          1);
+  const Int zero = halve_lu(below, rest, next, lda, pivots + half);
+  F::laswp(&half, under, &lda, &one, &rest_count, pivots + half, &one);
+  for (Int i = half; i < count; ++i) pivots[i] += half;
+  return info == 0 && zero > 0 ? zero + half : info;
+}
+
+}  // namespace
+
+// Blocks of which each waits for those on its left.
+template <typename T>
+Int factor_cholesky(char uplo, Int n, T* a) {
+  const Int lda = std::max<Int>(n, 1);
+  if (n < kWholeBelow) return halve_cholesky(uplo, n, a, lda);
   for (Int j = 0; j < n; j += kBlock) {
-    const Int w = std::min(kBlock, n - j), rest = n - j - w;
+    const Int w = std::min(kBlock, n - j);
     T* corner = element(a, lda, j, j);
-    F::potrf(&uplo, &w, corner, &lda, &info, 1);
+    const Int info = halve_cholesky(uplo, w, corner, lda);
     if (info != 0) return info > 0 ? info + j : info;
-    if (rest == 0) break;
-    T* next = element(a, lda, j + w, j + w);
-    if (is_lower) {
-      T* under = element(a, lda, j + w, j);
-      F::trsm("R", "L", adjoint, "N", &rest, &w, &one, corner, &lda, under, &lda, 1, 1, 1, 1);
-      F::syrk("L", "N", &rest, &w, &minus, under, &lda, &plus, next, &lda, 1, 1);
-    } else {
-      T* beside = element(a, lda, j, j + w);
-      F::trsm("L", "U", adjoint, "N", &w, &rest, &one, corner, &lda, beside, &lda, 1, 1, 1, 1);
-      F::syrk("U", adjoint, &rest, &w, &minus, beside, &lda, &plus, next, &lda, 1, 1);
-    }
+    if (w < n - j) go_on_cholesky(uplo, n - j, w, corner, lda);
   }
   return 0;
 }
@@ -55,24 +102,19 @@ Int factor_cholesky(char uplo, Int n, T* a) {
 // Right-looking LU with partial pivoting (Golub and Van Loan, Matrix Computations, 4th ed., 3.4.5)
 // with a look-ahead of one panel: once a panel is factored, all columns on its right are brought up
 // to date in stripes that do not need each other, and whoever has the first stripe, the next panel,
-// factors that one too. Panels by OpenBLAS.
+// factors that one too.
 template <typename T>
 Int factor_lu(Int m, Int n, T* a, Int* pivots) {
   using F = Fortran<T>;
   const Int lda = std::max<Int>(m, 1), count = std::min(m, n), one = 1;
-  Int info = 0;
-  if (count < kWholeBelow) {
-    F::getrf(&m, &n, a, &lda, pivots, &info);
-    return info;
-  }
+  if (count < kWholeBelow) return halve_lu(m, n, a, lda, pivots);
   const T plus(1), minus(-1);
   const Int block = count < 768 ? kBlock / 2 : kBlock;
   Int first_zero = 0;
   // Pivots are counted from the panel's first row until the end.
   const auto factor_panel = [&](Int j) {
-    const Int rows = m - j, w = std::min(block, count - j);
-    Int zero = 0;
-    F::getrf(&rows, &w, element(a, lda, j, j), &lda, pivots + j, &zero);
+    const Int zero =
+        halve_lu(m - j, std::min(block, count - j), element(a, lda, j, j), lda, pivots + j);
     if (zero > 0 && first_zero == 0) first_zero = zero + j;
   };
   const auto swap_rows = [&](Int j, Int w, Int column, Int columns) {

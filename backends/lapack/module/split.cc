@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "backends/lapack/module/fortran.h"
+#include "backends/lapack/module/triangle.h"
 
 extern "C" {
 void* __wrap_blas_memory_alloc(int position);
@@ -51,11 +52,29 @@ void split_gemm(Gemm gemm, const char* ta, const char* tb, Int m, Int n, Int k, 
   });
 }
 
+template <typename T, typename Trmm>
+void call_trmm(Trmm trmm, const char* side, const char* uplo, const char* trans, const char* diag,
+               Int m, Int n, const T* alpha, const T* a, Int lda, T* b, Int ldb) {
+  trmm(side, uplo, trans, diag, &m, &n, alpha, a, &lda, b, &ldb, 1, 1, 1, 1);
+}
+
+template <typename T, typename Trsm>
+void call_trsm(Trsm trsm, const char* side, const char* uplo, const char* trans, const char* diag,
+               Int m, Int n, const T* alpha, const T* a, Int lda, T* b, Int ldb) {
+  const auto capital = [](const char* letter) { return static_cast<char>(*letter & ~0x20); };
+  if (*alpha != T(1) || (is(side, 'L') ? n : m) < kLeastFastSides) {
+    trsm(side, uplo, trans, diag, &m, &n, alpha, a, &lda, b, &ldb, 1, 1, 1, 1);
+  } else {
+    solve_triangular(capital(side), capital(uplo), capital(trans), capital(diag), m, n, a, lda, b,
+                     ldb);
+  }
+}
+
 // trmm and trsm: the columns of b (a on its left) or rows (on its right) do not need each other.
 template <typename T, typename Function>
-void split_triangular(Function function, const char* side, const char* uplo, const char* trans,
-                      const char* diag, Int m, Int n, const T* alpha, const T* a, Int lda, T* b,
-                      Int ldb) {
+void split_triangular(const Function& function, const char* side, const char* uplo,
+                      const char* trans, const char* diag, Int m, Int n, const T* alpha, const T* a,
+                      Int lda, T* b, Int ldb) {
   const bool is_left = is(side, 'L');
   const double work = kCost<T> * m * n * (is_left ? m : n);
   const Int size = is_left ? n : m;
@@ -66,11 +85,9 @@ void split_triangular(Function function, const char* side, const char* uplo, con
   for_each(pieces.count, [&](Int i) {
     const Int begin = pieces.begin(i), length = pieces.length(i);
     if (is_left) {
-      function(side, uplo, trans, diag, &m, &length, alpha, a, &lda, at(b, ldb, 0, begin), &ldb, 1,
-               1, 1, 1);
+      function(side, uplo, trans, diag, m, length, alpha, a, lda, at(b, ldb, 0, begin), ldb);
     } else {
-      function(side, uplo, trans, diag, &length, &n, alpha, a, &lda, at(b, ldb, begin, 0), &ldb, 1,
-               1, 1, 1);
+      function(side, uplo, trans, diag, length, n, alpha, a, lda, at(b, ldb, begin, 0), ldb);
     }
   });
 }
@@ -360,14 +377,14 @@ ParallelScope::~ParallelScope() { current = before_; }
   void __wrap_##p##trmm_(const char* side, const char* uplo, const char* trans, const char* diag,  \
                          const Int* m, const Int* n, const T* alpha, const T* a, const Int* lda,   \
                          T* b, const Int* ldb, Length, Length, Length, Length) {                   \
-    split_triangular<T>(&__real_##p##trmm_, side, uplo, trans, diag, *m, *n, alpha, a, *lda, b,    \
-                        *ldb);                                                                     \
+    const auto call = [](auto... of) { call_trmm<T>(&__real_##p##trmm_, of...); };                 \
+    split_triangular<T>(call, side, uplo, trans, diag, *m, *n, alpha, a, *lda, b, *ldb);           \
   }                                                                                                \
   void __wrap_##p##trsm_(const char* side, const char* uplo, const char* trans, const char* diag,  \
                          const Int* m, const Int* n, const T* alpha, const T* a, const Int* lda,   \
                          T* b, const Int* ldb, Length, Length, Length, Length) {                   \
-    split_triangular<T>(&__real_##p##trsm_, side, uplo, trans, diag, *m, *n, alpha, a, *lda, b,    \
-                        *ldb);                                                                     \
+    const auto call = [](auto... of) { call_trsm<T>(&__real_##p##trsm_, of...); };                 \
+    split_triangular<T>(call, side, uplo, trans, diag, *m, *n, alpha, a, *lda, b, *ldb);           \
   }                                                                                                \
   void __wrap_##p##gemv_(const char* trans, const Int* m, const Int* n, const T* alpha,            \
                          const T* a, const Int* lda, const T* x, const Int* incx, const T* beta,   \
