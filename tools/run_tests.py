@@ -55,7 +55,7 @@ ALL_OF_JAX = os.environ.get("HEKLA_ALL_OF_JAX") == "1"
 # (drawn_stages) and devices of PyTorch/XLA. Without HEKLA_TEST_SHARE all where the caller says what is to
 # run, and else so much that two cores of a bare machine take 25 minutes, half of them to build.
 SHARE_OF_STAGES = 12
-SHARE = int(os.environ.get("HEKLA_TEST_SHARE", 1 if sys.argv[1:] else 36))
+SHARE = int(os.environ.get("HEKLA_TEST_SHARE", 1 if sys.argv[1:] else 48))
 # Seconds since 1970 from which on no more stages begin, nor parts of those under sanitizers.
 UNTIL = float(os.environ.get("HEKLA_TEST_UNTIL", "inf"))
 KEPT_PROGRAMS = ROOT / "tests" / "random" / "regressions"
@@ -618,14 +618,14 @@ SANITIZERS = ["asan", "tsan", "fuzz"]
 
 
 def drawn_stages() -> list:
-    """All, or of JAX's older releases one; from SHARE_OF_STAGES on one with SwiftShader among them, and
-    one of what builds and loads others' code."""
+    """All, or of JAX's older releases one; from SHARE_OF_STAGES on one with SwiftShader and what builds
+    and loads others' code among them."""
     older = [name for name in ALL if name.startswith("python-") and name != f"python-{NEWEST}"]
-    groups = [] if SHARE == 1 else [older]
+    if SHARE == 1:
+        return ALL
     if SHARE >= SHARE_OF_STAGES:
-        groups = [[*older, "swiftshader"], ["foreign", "install", "adding-a-backend"]]
-    left_out = {name for group in groups for name in group if name != drawn_one(group)}
-    return [name for name in ALL if name not in left_out]
+        older += ["swiftshader", "foreign", "install", "adding-a-backend"]
+    return [name for name in ALL if name not in older or name == drawn_one(older)]
 
 
 def drawn_sanitizers() -> list:

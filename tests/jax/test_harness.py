@@ -11,20 +11,16 @@ import numpy as np
 import pytest
 from jax import lax
 
-from compare import check_same
+import factors
+from compare import check_same, on
 
 test_harnesses = pytest.importorskip('jax._src.internal_test_util.test_harnesses')
-
-# Results that are not unique: signs, order and phases of vectors. test_linalg.py checks these.
-NOT_UNIQUE = {'eig', 'eigh', 'geqp3', 'geqrf', 'hessenberg', 'householder_product', 'lu', 'qr', 'schur', 'svd',
-              'tridiagonal'}
 
 
 def chosen(share):
     for harness in test_harnesses.all_harnesses:
         if zlib.crc32(harness.fullname.encode()) % share == 0 and harness.filter('cpu'):
-            if harness.group_name not in NOT_UNIQUE:
-                yield harness
+            yield harness
 
 
 def pytest_generate_tests(metafunc):
@@ -58,7 +54,12 @@ def whatever_ties(harness):
 
 def test_same_as_cpu(device, cpu, ours, harness):
     lapack = {'cholesky', 'triangular_solve', 'custom_linear_solve', 'tridiagonal_solve'}
-    if not ours and device != cpu and harness.group_name in lapack:
+    if not ours and device != cpu and harness.group_name in {*lapack, *factors.OF}:
         pytest.skip('a foreign CPU plugin gets calls into LAPACK that it does not have')
     args = harness.dyn_args_maker(np.random.RandomState(0))
+    if harness.group_name in factors.OF:
+        # Signs, order and phases of vectors are anybody's choice.
+        for each in (cpu, device):
+            factors.check(harness, np.asarray(args[0]), on(each, harness.dyn_fun, list(args)))
+        return
     check_same(device, cpu, whatever_ties(harness), list(args), wider=WIDER.get(harness.group_name))
