@@ -291,9 +291,12 @@ Value Builder::convert(Op op, ScalarType to, Value a) {
   if (op == Op::kBitcast && inst.op == Op::kBitcast && type(inst.arguments[0]) == to) {
     return inst.arguments[0];
   }
+  // What is only moved stays as it is.
+  if (op == Op::kFloatToHalf && inst.op == Op::kHalfToFloat) return inst.arguments[0];
   if (op == Op::kTruncate && (inst.op == Op::kSignExtend || inst.op == Op::kZeroExtend)) {
     return inst.arguments[0];
   }
+  if (op == Op::kHalfToFloat || op == Op::kFloatToHalf) ++halves_;
   return emit(op, to, {a});
 }
 

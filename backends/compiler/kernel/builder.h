@@ -99,12 +99,15 @@ class Builder {
 
   // The bits of a constant; nullptr for any other value.
   const uint64_t* constant(Value v) const;
-  // Instructions so far: what callers bound kernels by.
-  size_t size() const { return function_.size(); }
+  // Instructions so far: what callers bound kernels by. A conversion from or to f16 counts as what
+  // devices without it take.
+  size_t size() const { return function_.size() + halves_ * kHalfInstructions; }
   // Ends building.
   Function finish() { return std::move(function_); }
 
  private:
+  static constexpr size_t kHalfInstructions = 20;
+
   // What emit makes has three arguments at most.
   struct Key {
     Op op;
@@ -134,6 +137,7 @@ class Builder {
   int depth(int32_t region) const { return depth_[static_cast<size_t>(region)]; }
 
   Function function_;
+  size_t halves_ = 0;
   ScalarType index_type_;
   std::vector<int> depth_;  // of each region
   int32_t current_ = 0;

@@ -140,6 +140,31 @@ uint64_t integer_to_float(Op op, ScalarType from, uint64_t a) {
                                   : to_bits(static_cast<F>(static_cast<int64_t>(a)));
 }
 
+// Bits of f32, as all of this.
+uint32_t half_to_float(uint32_t bits) {
+  const uint32_t sign = (bits & 0x8000) << 16, magnitude = bits & 0x7fff;
+  if (magnitude >= 0x7c00) {
+    return sign | 0x7f800000 | (magnitude & 0x3ff) << 13 | (magnitude > 0x7c00 ? 0x400000 : 0);
+  }
+  if (magnitude < 0x400) {
+    return sign | static_cast<uint32_t>(to_bits(static_cast<float>(magnitude) * 0x1p-24F));
+  }
+  return sign | ((magnitude << 13) + (112u << 23));
+}
+
+uint32_t float_to_half(uint32_t bits) {
+  const uint32_t sign = bits >> 16 & 0x8000, magnitude = bits & 0x7fffffff;
+  if (magnitude > 0x7f800000) return sign | 0x7e00 | (magnitude >> 13 & 0x3ff);
+  if (magnitude >= 0x477ff000) return sign | 0x7c00;  // 65,520
+  if (magnitude < 0x38800000) {
+    // The sum's last place is the unit of subnormal numbers.
+    const float sum = to_float<float>(magnitude) + 0.5F;
+    return sign | (static_cast<uint32_t>(to_bits(sum)) - 0x3f000000);
+  }
+  const uint32_t odd = magnitude >> 13 & 1;
+  return sign | (magnitude + 0xfff + odd - (112u << 23)) >> 13;
+}
+
 }  // namespace
 
 uint64_t evaluate(Op op, ScalarType type, ScalarType from, uint64_t a, uint64_t b, uint64_t c) {
@@ -165,6 +190,10 @@ uint64_t evaluate(Op op, ScalarType type, ScalarType from, uint64_t a, uint64_t 
     case Op::kFloatResize:
       return from == ScalarType::kF32 ? to_bits(static_cast<double>(to_float<float>(a)))
                                       : to_bits(static_cast<float>(to_float<double>(a)));
+    case Op::kHalfToFloat:
+      return half_to_float(static_cast<uint32_t>(a));
+    case Op::kFloatToHalf:
+      return float_to_half(static_cast<uint32_t>(a));
     default:
       break;
   }

@@ -243,6 +243,12 @@ class Verifier {
       case Op::kFloatResize:
         if (!is_float(t(0)) || !is_float(type) || t(0) == type) return fail(v, "types");
         break;
+      case Op::kHalfToFloat:
+        if (t(0) != ScalarType::kI32 || type != ScalarType::kF32) return fail(v, "types");
+        break;
+      case Op::kFloatToHalf:
+        if (t(0) != ScalarType::kF32 || type != ScalarType::kI32) return fail(v, "types");
+        break;
       case Op::kBitcast:
         if (bit_width(t(0)) != bit_width(type) || is_float(t(0)) == is_float(type) ||
             type == ScalarType::kBool) {

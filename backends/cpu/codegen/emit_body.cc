@@ -288,6 +288,10 @@ llvm::Value* BodyEmitter::emit_arithmetic(Value v) {
       return b_.CreateFPToUI(args[0], to);
     case Op::kFloatResize:
       return b_.CreateFPCast(args[0], to);
+    case Op::kHalfToFloat:
+      return emit_half_to_float(args[0], to);
+    case Op::kFloatToHalf:
+      return emit_float_to_half(args[0], to);
     case Op::kBitcast:
       return b_.CreateBitCast(args[0], to);
     default:

@@ -63,6 +63,9 @@ class BodyEmitter {
   void emit(kernel::Value v);
   llvm::Value* near(llvm::Value* value);
   llvm::Value* emit_arithmetic(kernel::Value v);
+  // As kernel::evaluate has them: by an instruction or, where the target has none, by integers.
+  llvm::Value* emit_half_to_float(llvm::Value* bits, llvm::Type* to);
+  llvm::Value* emit_float_to_half(llvm::Value* x, llvm::Type* to);
   llvm::Value* emit_high_product(llvm::Value* a, llvm::Value* b);
   llvm::Value* emit_division(kernel::Op op, llvm::Value* a, llvm::Value* b);
   llvm::Value* intrinsic(llvm::Intrinsic::ID id, llvm::ArrayRef<llvm::Value*> arguments);

@@ -54,6 +54,7 @@ Result<Target> make_target(std::string_view level) {
     target.features = fmt::format("{}", fmt::join(features, ","));
     target.is_native = true;
     target.has_fma = !is_x86 || has("fma");
+    target.has_f16 = !is_x86 || has("f16c");
     target.has_vnni = has("avx512vnni");
     target.has_amx = has("amx-int8");
     if (is_x86) target.vector_bits = has("avx512f") ? 512 : has("avx2") ? 256 : 128;
@@ -64,6 +65,7 @@ Result<Target> make_target(std::string_view level) {
     target.cpu = known.cpu;
     target.vector_bits = known.vector_bits;
     target.has_fma = known.has_fma;
+    target.has_f16 = known.vector_bits > 128;
     target.is_native = std::all_of(known.needs.begin(), known.needs.end(), has);
     return target;
   }

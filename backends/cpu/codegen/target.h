@@ -20,6 +20,7 @@ struct Target {
   bool has_vnni = false;  // AVX512_VNNI
   bool has_amx = false;   // AMX_INT8, which a process must be let use
   bool has_fma = false;
+  bool has_f16 = false;    // converts between f16 and f32
   bool is_native = false;  // this process can run the code
 
   // Everything that generated code depends on, for cache keys.

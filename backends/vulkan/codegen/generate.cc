@@ -708,11 +708,15 @@ Result<Shader> generate(const kernel::Kernel& kernel, const Target& target) {
   HEKLA_RETURN_IF_ERROR(kernel::verify(kernel.body).with_context(kernel.name));
 #endif
   const Status native = check_features(kernel, target);
-  if (native.ok()) return generate_native(kernel, target);
+  if (native.ok()) {
+    // SPIR-V leaves the rounding of its own conversions of f16 to the driver.
+    HEKLA_ASSIGN_OR_RETURN(const kernel::Kernel expanded, kernel::emulate(kernel, {.f16 = true}));
+    return generate_native(expanded, target);
+  }
   if (native.code() != StatusCode::kUnimplemented) return native;
   // f64 goes with i64, whose bits it may be cast to.
-  const kernel::Emulation emulation = {.i64 = !target.int64,
-                                       .f64 = !target.int64 || !target.float64};
+  const kernel::Emulation emulation = {
+      .f16 = true, .i64 = !target.int64, .f64 = !target.int64 || !target.float64};
   const Result<kernel::Kernel> emulated = kernel::emulate(kernel, emulation);
   if (!emulated.ok()) {
     return unimplemented("{}; without: {}", native.message(), emulated.status().message());

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Emulated types: kernels for devices without 64-bit integers or floats, which give the same bits.
+// Emulated types: kernels for devices without 64-bit integers or floats, or without conversions of
+// f16, which give the same bits.
 //
 // An f64 becomes its bits in an i64, on which every operation is done by integers, correctly
 // rounded with denormals; an i64 becomes two words, the lower first. NaNs that an operation makes
@@ -14,6 +15,7 @@
 namespace hekla::kernel {
 
 struct Emulation {
+  bool f16 = false;  // its conversions
   bool i64 = false;
   bool f64 = false;  // asked for with i64, too, when the kernel has f64
 };

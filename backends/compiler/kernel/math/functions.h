@@ -14,6 +14,12 @@ Num wrap_integer(DType dtype, Num x);
 std::optional<Num> unary_integer(ir::OpCode code, DType dtype, Num x);
 std::optional<Num> binary_integer(ir::OpCode code, DType dtype, Num x, Num y);
 
+// kHalfToFloat, kFloatToHalf and the second after the first, for devices without such instructions.
+// NaNs that come out are quiet, with or without their payload.
+Num half_to_float_by_integers(Num bits);
+Num float_to_half_by_integers(Num x);
+Num round_to_half_by_integers(Num x);
+
 // Of kF32 or kF64; the caller rounds to narrower dtypes.
 std::optional<Num> unary_float(ir::OpCode code, Num x);
 std::optional<Num> binary_float(ir::OpCode code, Num x, Num y);

@@ -134,6 +134,12 @@ bool has_type(const Function& f, ScalarType type) {
   return false;
 }
 
+bool has_halves(const Function& f) {
+  return std::any_of(f.instructions().begin(), f.instructions().end(), [](const Instruction& inst) {
+    return inst.op == Op::kHalfToFloat || inst.op == Op::kFloatToHalf;
+  });
+}
+
 bool is_small(const Kernel& kernel) {
   constexpr int64_t kMost = 0x7fffffff;
   return kernel.points() <= kMost &&
@@ -155,6 +161,9 @@ Result<Kernel> emulate(const Kernel& kernel, const Emulation& emulation) {
   };
   if (emulation.i64 && kernel.index_type == ScalarType::kI64 && !is_small(kernel)) {
     return unimplemented("kernel {} counts its grid or its operands in 64 bits", kernel.name);
+  }
+  if (emulation.f16 && has_halves(result.body)) {
+    HEKLA_RETURN_IF_ERROR(replace(without_f16(result, kMostInstructions), "conversions of f16"));
   }
   if (emulation.f64 && has_type(result.body, ScalarType::kF64)) {
     HEKLA_RETURN_IF_ERROR(replace(without_f64(result, kMostInstructions), "f64"));

@@ -59,6 +59,7 @@ class Rewriter {
 };
 
 // The parts of emulate().
+Result<Function> without_f16(const Kernel& kernel, size_t most_instructions);
 Result<Function> without_f64(const Kernel& kernel, size_t most_instructions);
 Result<Function> without_i64(const Kernel& kernel, size_t most_instructions);
 

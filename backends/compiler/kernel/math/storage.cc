@@ -65,26 +65,16 @@ Num float_from_bits(DType dtype, Num bits) {
       return float_of(kF32, shl(bits, 16));
     case DType::kF8E8M0FNU:
       return decode_e8m0(bits);
+    case DType::kF16:
+      return convert(Op::kHalfToFloat, kF32, bits);
     default:
       return decode_narrow(float_format(dtype), bits);
   }
 }
 
 // The bits of `x`, which the format can represent.
-Num encode_exact(DType dtype, Num x) {
+Num encode_narrow(const FloatFormat& f, Num x) {
   const Num bits = bits_of(x);
-  switch (dtype) {
-    case DType::kF32:
-    case DType::kTF32:
-      return bits;
-    case DType::kBF16:
-      return shr_u(bits, 16);
-    case DType::kF8E8M0FNU:
-      return shr_u(bits, 23);  // 0xff for NaN
-    default:
-      break;
-  }
-  const FloatFormat f = float_format(dtype);
   const int shift = 23 - f.mantissa_bits;
   const int sign_position = f.exponent_bits + f.mantissa_bits;
   const Num magnitude = bits & ~kSign32;
@@ -113,6 +103,23 @@ Num encode_exact(DType dtype, Num x) {
       break;
   }
   return result | sign;
+}
+
+Num encode_exact(DType dtype, Num x) {
+  const Num bits = bits_of(x);
+  switch (dtype) {
+    case DType::kF32:
+    case DType::kTF32:
+      return bits;
+    case DType::kBF16:
+      return shr_u(bits, 16);
+    case DType::kF8E8M0FNU:
+      return shr_u(bits, 23);  // 0xff for NaN
+    case DType::kF16:
+      return convert(Op::kFloatToHalf, kI32, x);
+    default:
+      return encode_narrow(float_format(dtype), x);
+  }
 }
 
 // Rounds the low `cut` bits of f32 away, ties to even. The carry may make an infinity, as it
@@ -190,6 +197,8 @@ Num round_float(DType dtype, Num x) {
       return round_truncated(x, 13);
     case DType::kF8E8M0FNU:
       return round_e8m0(x);
+    case DType::kF16:
+      return convert(Op::kHalfToFloat, kF32, convert(Op::kFloatToHalf, kI32, x));
     default:
       return round_narrow(float_format(dtype), x);
   }
@@ -200,6 +209,12 @@ Access access_of(int32_t operand, int64_t bytes, bool is_signed = false) {
 }
 
 }  // namespace
+
+Num half_to_float_by_integers(Num bits) { return decode_narrow(float_format(DType::kF16), bits); }
+Num round_to_half_by_integers(Num x) { return round_narrow(float_format(DType::kF16), x); }
+Num float_to_half_by_integers(Num x) {
+  return encode_narrow(float_format(DType::kF16), round_to_half_by_integers(x));
+}
 
 ScalarType scalar_type(DType dtype) {
   if (dtype == DType::kI1) return ScalarType::kBool;

@@ -267,6 +267,9 @@ class Generator {
       case Op::kFloatToSInt:
       case Op::kFloatToUInt:
         return push(b_.convert(op, to, fitting(b_, op, to, a)));
+      case Op::kHalfToFloat:
+        return push(b_.convert(op, to, b_.bit_and(a, b_.integer(from, 0xffff))));
+      case Op::kFloatToHalf:
       case Op::kBitcast:
         return push(b_.convert(op, to, is_float(from) ? with_known_nan(a) : a));
       case Op::kSignExtend:

@@ -88,6 +88,10 @@ bool is_allowed(Op op, ScalarType to, ScalarType from) {
       return is_float(from) && is_integer(to);
     case Op::kFloatResize:
       return is_float(from) && is_float(to) && from != to;
+    case Op::kHalfToFloat:
+      return from == ScalarType::kI32 && to == ScalarType::kF32;
+    case Op::kFloatToHalf:
+      return from == ScalarType::kF32 && to == ScalarType::kI32;
     case Op::kBitcast:
       return bit_width(from) == bit_width(to) && is_float(from) != is_float(to);
     default:
