@@ -77,7 +77,8 @@ int bit_width(ScalarType type);
   X(kFloatToSInt, "float_to_s", 1) /* truncates; the value fits */ \
   X(kFloatToUInt, "float_to_u", 1) \
   X(kFloatResize, "float_resize", 1) /* f32 to f64 and back, to nearest even */ \
-  X(kHalfToFloat, "half_to_float", 1) /* the bits of an f16 in an i32 to f32; NaNs become quiet */ \
+  X(kHalfToFloat, "half_to_float", 1) /* the bits of an f16 in an i32, whose upper ones are 0, to f32;
+                                      NaNs become quiet */ \
   X(kFloatToHalf, "float_to_half", 1) /* f32 to the bits of an f16 in an i32, to nearest even; NaNs
                                       are quiet and keep the upper bits of their payload */ \
   X(kBitcast, "bitcast", 1)        /* i32 and f32, i64 and f64 */ \

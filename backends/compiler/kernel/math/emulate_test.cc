@@ -4,11 +4,15 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstdlib>
+#include <cstring>
+#include <limits>
 #include <map>
 
 #include "backends/compiler/kernel/builder.h"
 #include "backends/compiler/kernel/interpreter.h"
+#include "backends/compiler/kernel/math/element.h"
 #include "backends/compiler/kernel/testing/random_kernel.h"
 
 namespace hekla::kernel {
@@ -20,6 +24,7 @@ using testing::TestKernel;
 
 constexpr Emulation kLongs = {.i64 = true};
 constexpr Emulation kDoubles = {.f64 = true};
+constexpr Emulation kHalves = {.f16 = true};
 constexpr Emulation kBoth = {.i64 = true, .f64 = true};
 
 std::string types_left(const Kernel& kernel, const Emulation& emulation) {
@@ -28,6 +33,10 @@ std::string types_left(const Kernel& kernel, const Emulation& emulation) {
     if ((emulation.i64 && type == ScalarType::kI64) ||
         (emulation.f64 && type == ScalarType::kF64)) {
       return std::string("there is still ") + scalar_type_name(type);
+    }
+    const Op op = kernel.body[static_cast<Value>(v)].op;
+    if (emulation.f16 && (op == Op::kHalfToFloat || op == Op::kFloatToHalf)) {
+      return std::string("there is still ") + op_name(op);
     }
   }
   return "";
@@ -66,6 +75,58 @@ TEST(Emulate, LongIntegersAtEdgeValues) {
   }
 }
 
+TEST(Emulate, HalvesAtEdgeValues) {
+  for (const Op op : {Op::kHalfToFloat, Op::kFloatToHalf}) {
+    const OpCase c = op == Op::kHalfToFloat ? OpCase{op, ScalarType::kF32, ScalarType::kI32}
+                                            : OpCase{op, ScalarType::kI32, ScalarType::kF32};
+    for (uint64_t seed = 1; seed < 20; ++seed) {
+      TestKernel test = testing::op_kernel({c}, seed);
+      // Payloads of NaNs, which are bits in an f16, need not be kept.
+      for (size_t i = 0; i < test.contents.size(); ++i) {
+        if (test.elements[i].type != ScalarType::kF32) continue;
+        for (size_t at = 0; at < test.contents[i].size(); at += 4) {
+          float value = 0;
+          std::memcpy(&value, test.contents[i].data() + at, 4);
+          if (std::isnan(value)) value = std::numeric_limits<float>::quiet_NaN();
+          std::memcpy(test.contents[i].data() + at, &value, 4);
+        }
+      }
+      EXPECT_EQ(difference(test, kHalves), "") << seed;
+    }
+  }
+}
+
+// What an element of f16 is worth: a kernel of one, read, made into something else and written.
+template <typename F>
+Function of_halves(const F& make) {
+  Builder b(1, ScalarType::kI32);
+  store_element(b, DType::kF16, 1, b.grid_index(0),
+                make(b, load_element(b, DType::kF16, 0, b.grid_index(0))));
+  return b.finish();
+}
+
+size_t emulated_size(Function body) {
+  Kernel kernel;
+  kernel.grid = {4};
+  kernel.index_type = ScalarType::kI32;
+  kernel.operands = {{8, true, false}, {8, false, true}};
+  kernel.body = std::move(body);
+  return emulate(kernel, kHalves)->body.size();
+}
+
+TEST(Emulate, HalvesThatAreMovedAreNotConverted) {
+  const Function moved = of_halves([](Builder&, const Element& x) { return x; });
+  EXPECT_LE(emulated_size(moved), 5U) << to_string(moved);
+  // The conversion from f16, the rounding, which is none to bits and back, and the one to bits.
+  const Function added = of_halves(
+      [](Builder& b, const Element& x) { return *binary(b, ir::OpCode::kAdd, DType::kF16, x, x); });
+  const Function twice = of_halves([](Builder& b, const Element& x) {
+    const Element y = *binary(b, ir::OpCode::kAdd, DType::kF16, x, x);
+    return *binary(b, ir::OpCode::kMultiply, DType::kF16, y, x);
+  });
+  EXPECT_LE(emulated_size(twice) - emulated_size(added), 30U);
+}
+
 TEST(Emulate, DoublesAtEdgeValues) {
   for (const auto& [from, cases] : cases_with(ScalarType::kF64)) {
     for (const OpCase& c : cases) {
@@ -90,6 +151,7 @@ TEST(Emulate, RandomKernels) {
   for (uint64_t seed = 0; seed < 60; ++seed) {
     const TestKernel test = testing::random_kernel(seed);
     EXPECT_EQ(difference(test, seed % 2 == 0 ? kBoth : kDoubles), "") << seed;
+    EXPECT_EQ(difference(test, kHalves), "") << seed;
     testing::RandomOptions options;
     options.f64 = false;
     EXPECT_EQ(difference(testing::random_kernel(seed, options), kLongs), "") << seed;

@@ -106,15 +106,14 @@ Num encode_narrow(const FloatFormat& f, Num x) {
 }
 
 Num encode_exact(DType dtype, Num x) {
-  const Num bits = bits_of(x);
   switch (dtype) {
     case DType::kF32:
     case DType::kTF32:
-      return bits;
+      return bits_of(x);
     case DType::kBF16:
-      return shr_u(bits, 16);
+      return shr_u(bits_of(x), 16);
     case DType::kF8E8M0FNU:
-      return shr_u(bits, 23);  // 0xff for NaN
+      return shr_u(bits_of(x), 23);  // 0xff for NaN
     case DType::kF16:
       return convert(Op::kFloatToHalf, kI32, x);
     default:
