@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The table of abi.h: workspaces, limits of 32-bit integers.
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <cstddef>
 #include <cstdlib>
 #include <limits>
 #include <string>
@@ -37,11 +39,15 @@ class Workspace {
   explicit Workspace(int64_t size) : size_(std::max<int64_t>(size, 1)), lender_(lender()) {
     if (size_ > kMost) return;
     const int64_t bytes = size_ * static_cast<int64_t>(sizeof(T));
+    if (bytes <= kSmall) {
+      data_ = reinterpret_cast<T*>(small_);
+      return;
+    }
     data_ = static_cast<T*>(lends() ? lender_->take(lender_->context, bytes, &block_)
                                     : std::malloc(static_cast<size_t>(bytes)));
   }
   ~Workspace() {
-    if (data_ == nullptr) return;
+    if (data_ == nullptr || data_ == reinterpret_cast<T*>(small_)) return;
     if (lends()) {
       lender_->give(lender_->context, block_);
     } else {
@@ -57,12 +63,14 @@ class Workspace {
 
  private:
   static constexpr int64_t kMost = std::numeric_limits<Int>::max();
+  static constexpr int64_t kSmall = 2048;  // bytes that cost no call: for batches of small matrices
   bool lends() const { return lender_ != nullptr && lender_->take != nullptr; }
 
   const int64_t size_;
   const Parallel* const lender_;
   T* data_ = nullptr;
   void* block_ = nullptr;
+  alignas(64) std::byte small_[kSmall];
 };
 
 // What a query for the workspace's size answered, of at least `least`. An f32 may have been rounded
@@ -74,15 +82,26 @@ int64_t queried(T answer, int64_t least) {
   return std::max<int64_t>(static_cast<int64_t>(std::ceil(size + slack)), least);
 }
 
-// A routine that takes its workspace last: `call(work, length, info)`, called with -1 first.
+// What the size of a routine's workspace depends on: modes and sizes.
+using Shape = std::array<Int, 5>;
+
+// A routine that takes its workspace last: `call(work, length, info)`, called with -1 first where
+// this thread's last matrix for it was of another shape: of small ones that is a third of the time.
 template <typename T, typename F>
-Int with_workspace(int64_t least, F&& call) {
-  T answer(0);
+Int with_workspace(const Shape& shape, int64_t least, F&& call) {
+  // Of each routine and type, as `call` is of a type of its own.
+  thread_local Shape known{};
+  thread_local int64_t size = 0;
   Int info = 0;
-  const Int query = -1;
-  call(&answer, &query, &info);
-  if (info != 0) return info;
-  Workspace<T> work(queried(answer, least));
+  if (size == 0 || known != shape) {
+    T answer(0);
+    const Int query = -1;
+    call(&answer, &query, &info);
+    if (info != 0) return info;
+    known = shape;
+    size = queried(answer, least);
+  }
+  Workspace<T> work(size);
   if (!work) return work.error();
   const Int length = work.length();
   call(work.data(), &length, &info);
@@ -92,16 +111,16 @@ Int with_workspace(int64_t least, F&& call) {
 // The same for routines that take `reals` real numbers behind it where T is complex:
 // call(info, work, length) or call(info, work, length, real).
 template <typename T, typename F>
-Int with_workspaces(int64_t least, int64_t reals, F&& call) {
+Int with_workspaces(const Shape& shape, int64_t least, int64_t reals, F&& call) {
   if constexpr (kIsComplex<T>) {
     Workspace<typename Fortran<T>::Real> real(reals);
     if (!real) return real.error();
-    return with_workspace<T>(least, [&](T* work, const Int* length, Int* info) {
+    return with_workspace<T>(shape, least, [&](T* work, const Int* length, Int* info) {
       call(info, work, length, real.data());
     });
   } else {
     return with_workspace<T>(
-        least, [&](T* work, const Int* length, Int* info) { call(info, work, length); });
+        shape, least, [&](T* work, const Int* length, Int* info) { call(info, work, length); });
   }
 }
 
@@ -156,7 +175,7 @@ Int geqrf(const Parallel* p, Type type, Int m, Int n, void* a, void* tau) {
   return with_type(type, [&](auto* t) {
     using T = std::remove_pointer_t<decltype(t)>;
     const Int lda = leading(m);
-    return with_workspace<T>(n, [&](T* work, const Int* length, Int* info) {
+    return with_workspace<T>({m, n}, n, [&](T* work, const Int* length, Int* info) {
       Fortran<T>::geqrf(&m, &n, static_cast<T*>(a), &lda, static_cast<T*>(tau), work, length, info);
     });
   });
@@ -168,9 +187,10 @@ Int geqp3(const Parallel* p, Type type, Int m, Int n, void* a, Int* columns, voi
     using T = std::remove_pointer_t<decltype(t)>;
     using F = Fortran<T>;
     const Int lda = leading(m);
-    return with_workspaces<T>(3 * int64_t{n} + 1, 2 * int64_t{n}, [&](Int* info, auto... work) {
-      F::geqp3(&m, &n, static_cast<T*>(a), &lda, columns, static_cast<T*>(tau), work..., info);
-    });
+    return with_workspaces<T>(
+        {m, n}, 3 * int64_t{n} + 1, 2 * int64_t{n}, [&](Int* info, auto... work) {
+          F::geqp3(&m, &n, static_cast<T*>(a), &lda, columns, static_cast<T*>(tau), work..., info);
+        });
   });
 }
 
@@ -179,7 +199,7 @@ Int orgqr(const Parallel* p, Type type, Int m, Int n, Int k, void* a, const void
   return with_type(type, [&](auto* t) {
     using T = std::remove_pointer_t<decltype(t)>;
     const Int lda = leading(m);
-    return with_workspace<T>(n, [&](T* work, const Int* length, Int* info) {
+    return with_workspace<T>({m, n, k}, n, [&](T* work, const Int* length, Int* info) {
       Fortran<T>::orgqr(&m, &n, &k, static_cast<T*>(a), &lda, static_cast<const T*>(tau), work,
                         length, info);
     });
@@ -192,11 +212,12 @@ Int ormqr(const Parallel* p, Type type, char side, char trans, Int m, Int n, Int
   return with_type(type, [&](auto* t) {
     using T = std::remove_pointer_t<decltype(t)>;
     const Int lda = leading(side == 'L' ? m : n), ldc = leading(m);
-    return with_workspace<T>(side == 'L' ? n : m, [&](T* work, const Int* length, Int* info) {
-      Fortran<T>::ormqr(&side, &trans, &m, &n, &k, static_cast<const T*>(a), &lda,
-                        static_cast<const T*>(tau), static_cast<T*>(c), &ldc, work, length, info, 1,
-                        1);
-    });
+    return with_workspace<T>(
+        {side, trans, m, n, k}, side == 'L' ? n : m, [&](T* work, const Int* length, Int* info) {
+          Fortran<T>::ormqr(&side, &trans, &m, &n, &k, static_cast<const T*>(a), &lda,
+                            static_cast<const T*>(tau), static_cast<T*>(c), &ldc, work, length,
+                            info, 1, 1);
+        });
   });
 }
 
@@ -221,6 +242,7 @@ Int syevd(const Parallel* p, Type type, char mode, char uplo, Int n, void* a, vo
       if (!real) return real.error();
       const Int real_length = real.length();
       return with_workspace<T>(
+          {mode, uplo, n},
           vectors ? 2 * wide + wide * wide + kReflectorColumns * wide + kReflectorBlock
                   : wide * (1 + kReflectorColumns),
           [&](T* work, const Int* length, Int* info) {
@@ -232,12 +254,12 @@ Int syevd(const Parallel* p, Type type, char mode, char uplo, Int n, void* a, vo
                      asks ? &unused_integer : integers.data(), &integer_length, info, 1, 1);
           });
     } else {
-      return with_workspace<T>(vectors ? 1 + 6 * wide + 2 * wide * wide : 2 * wide + 1,
-                               [&](T* work, const Int* length, Int* info) {
-                                 F::syevd(&mode, &uplo, &n, static_cast<T*>(a), &lda,
-                                          static_cast<R*>(values), work, length, integers.data(),
-                                          &integer_length, info, 1, 1);
-                               });
+      return with_workspace<T>(
+          {mode, uplo, n}, vectors ? 1 + 6 * wide + 2 * wide * wide : 2 * wide + 1,
+          [&](T* work, const Int* length, Int* info) {
+            F::syevd(&mode, &uplo, &n, static_cast<T*>(a), &lda, static_cast<R*>(values), work,
+                     length, integers.data(), &integer_length, info, 1, 1);
+          });
     }
   });
 }
@@ -260,10 +282,11 @@ Int gesdd(const Parallel* p, Type type, char mode, Int m, Int n, void* a, void* 
     const Int ldvt = leading(mode == 'S' ? count : n);
     Workspace<Int> integers(8 * int64_t{count});
     if (!integers) return integers.error();
-    return with_workspaces<T>(1, gesdd_reals(mode, m, n), [&](Int* info, auto... work) {
-      F::gesdd(&mode, &m, &n, static_cast<T*>(a), &lda, static_cast<R*>(s), static_cast<T*>(u),
-               &ldu, static_cast<T*>(vt), &ldvt, work..., integers.data(), info, 1);
-    });
+    return with_workspaces<T>(
+        {mode, m, n}, 1, gesdd_reals(mode, m, n), [&](Int* info, auto... work) {
+          F::gesdd(&mode, &m, &n, static_cast<T*>(a), &lda, static_cast<R*>(s), static_cast<T*>(u),
+                   &ldu, static_cast<T*>(vt), &ldvt, work..., integers.data(), info, 1);
+        });
   });
 }
 
@@ -276,7 +299,7 @@ Int gesvd(const Parallel* p, Type type, char mode, Int m, Int n, void* a, void* 
     using R = typename F::Real;
     const Int lda = leading(m), ldu = leading(m), count = std::min(m, n);
     const Int ldvt = leading(mode == 'S' ? count : n);
-    return with_workspaces<T>(1, 5 * int64_t{count}, [&](Int* info, auto... work) {
+    return with_workspaces<T>({mode, m, n}, 1, 5 * int64_t{count}, [&](Int* info, auto... work) {
       F::gesvd(&mode, &mode, &m, &n, static_cast<T*>(a), &lda, static_cast<R*>(s),
                static_cast<T*>(u), &ldu, static_cast<T*>(vt), &ldvt, work..., info, 1, 1);
     });
@@ -291,21 +314,23 @@ Int geev(const Parallel* p, Type type, char left_mode, char right_mode, Int n, v
     using F = Fortran<T>;
     const Int lda = leading(n);
     if constexpr (kIsComplex<T>) {
-      return with_workspaces<T>(2 * int64_t{n}, 2 * int64_t{n}, [&](Int* info, auto... work) {
-        F::geev(&left_mode, &right_mode, &n, static_cast<T*>(a), &lda, static_cast<T*>(values),
-                static_cast<T*>(left), &lda, static_cast<T*>(right), &lda, work..., info, 1, 1);
-      });
+      return with_workspaces<T>(
+          {left_mode, right_mode, n}, 2 * int64_t{n}, 2 * int64_t{n}, [&](Int* info, auto... work) {
+            F::geev(&left_mode, &right_mode, &n, static_cast<T*>(a), &lda, static_cast<T*>(values),
+                    static_cast<T*>(left), &lda, static_cast<T*>(right), &lda, work..., info, 1, 1);
+          });
     } else {
       Workspace<T> packed_left(left_mode == 'V' ? int64_t{n} * n : 1);
       Workspace<T> packed_right(right_mode == 'V' ? int64_t{n} * n : 1);
       if (!packed_left) return packed_left.error();
       if (!packed_right) return packed_right.error();
       T* im = static_cast<T*>(imaginary);
-      const Int result = with_workspace<T>(4 * int64_t{n}, [&](T* work, const Int* length,
-                                                               Int* info) {
-        F::geev(&left_mode, &right_mode, &n, static_cast<T*>(a), &lda, static_cast<T*>(values), im,
-                packed_left.data(), &lda, packed_right.data(), &lda, work, length, info, 1, 1);
-      });
+      const Int result = with_workspace<T>(
+          {left_mode, right_mode, n}, 4 * int64_t{n}, [&](T* work, const Int* length, Int* info) {
+            F::geev(&left_mode, &right_mode, &n, static_cast<T*>(a), &lda, static_cast<T*>(values),
+                    im, packed_left.data(), &lda, packed_right.data(), &lda, work, length, info, 1,
+                    1);
+          });
       if (result != 0) return result;
       using C = std::complex<T>;
       if (left_mode == 'V') unpack_vectors(n, im, packed_left.data(), static_cast<C*>(left));
@@ -323,7 +348,7 @@ Int gees(const Parallel* p, Type type, char mode, Int n, void* a, void* values, 
     using F = Fortran<T>;
     const Int lda = leading(n);
     Int selected = 0, unused = 0;
-    return with_workspaces<T>(3 * int64_t{n}, n, [&](Int* info, auto... work) {
+    return with_workspaces<T>({mode, n}, 3 * int64_t{n}, n, [&](Int* info, auto... work) {
       T* const to = static_cast<T*>(vectors);
       if constexpr (kIsComplex<T>) {
         F::gees(&mode, "N", nullptr, &n, static_cast<T*>(a), &lda, &selected,
@@ -342,7 +367,7 @@ Int gehrd(const Parallel* p, Type type, Int n, Int low, Int high, void* a, void*
   return with_type(type, [&](auto* t) {
     using T = std::remove_pointer_t<decltype(t)>;
     const Int lda = leading(n);
-    return with_workspace<T>(n, [&](T* work, const Int* length, Int* info) {
+    return with_workspace<T>({n, low, high}, n, [&](T* work, const Int* length, Int* info) {
       Fortran<T>::gehrd(&n, &low, &high, static_cast<T*>(a), &lda, static_cast<T*>(tau), work,
                         length, info);
     });
@@ -355,7 +380,7 @@ Int sytrd(const Parallel* p, Type type, char uplo, Int n, void* a, void* d, void
     using T = std::remove_pointer_t<decltype(t)>;
     using R = typename Fortran<T>::Real;
     const Int lda = leading(n);
-    return with_workspace<T>(1, [&](T* work, const Int* length, Int* info) {
+    return with_workspace<T>({uplo, n}, 1, [&](T* work, const Int* length, Int* info) {
       Fortran<T>::sytrd(&uplo, &n, static_cast<T*>(a), &lda, static_cast<R*>(d), static_cast<R*>(e),
                         static_cast<T*>(tau), work, length, info, 1);
     });
