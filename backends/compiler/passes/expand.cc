@@ -20,9 +20,15 @@ using Values = ir::GraphBuilder::Values;
 constexpr int64_t kBlock = 64;
 constexpr int64_t kMaxBlocks = 8;
 
-// Rows of a matrix from which a host step by LAPACK takes less time than kernels. Those of f32 are
-// as fast or faster with one right-hand side, and with few of them up to kLapackManyFrom rows.
-constexpr int64_t kLapackCholeskyFrom = 48;
+// From which sizes on a host step by LAPACK takes less time than kernels: for Cholesky factors rows
+// of a matrix and elements of all. For solves the same with right-hand sides that fill vectors;
+// with fewer rows, where those of f32 are as fast or faster with one right-hand side, and with few
+// of them up to kLapackManyFrom rows.
+constexpr int64_t kLapackCholeskyFrom = 12;
+constexpr int64_t kLapackCholeskyElements = 1536;
+constexpr int64_t kLapackFullVectors = 16;
+constexpr int64_t kLapackWideSolveFrom = 32;
+constexpr int64_t kLapackWideSolveElements = 8192;
 constexpr int64_t kLapackSolveFrom = 128;
 constexpr int64_t kLapackManyFrom = 256;
 
@@ -289,11 +295,18 @@ bool is_for_lapack(const ir::Operation& op) {
   if (!is_plain(op)) return false;
   const ir::Type& a = op.operand(0)->type();
   if (!is_complex(a.dtype()) && compute_dtype(a.dtype()) != a.dtype()) return false;
-  if (op.code() == OpCode::kCholesky) return a.dims().back() >= kLapackCholeskyFrom;
-  if (a.dims().back() < kLapackSolveFrom) return false;
-  if (a.dtype() != DType::kF32) return true;
+  if (op.code() == OpCode::kCholesky) {
+    return a.dims().back() >= kLapackCholeskyFrom &&
+           element_count(a.dims()) >= kLapackCholeskyElements;
+  }
   const Dims& b = op.operand(1)->type().dims();
   const int64_t columns = ir::bool_value(op, "left_side") ? b.back() : b[b.size() - 2];
+  if (columns >= kLapackFullVectors && a.dims().back() >= kLapackWideSolveFrom &&
+      element_count(a.dims()) >= kLapackWideSolveElements) {
+    return true;
+  }
+  if (a.dims().back() < kLapackSolveFrom) return false;
+  if (a.dtype() != DType::kF32) return true;
   return columns > 1 && std::max(a.dims().back(), columns) >= kLapackManyFrom;
 }
 
