@@ -316,6 +316,21 @@ TYPED_TEST(LapackTest, TriangularSolves) {
   }
 }
 
+// Where nothing is divided nothing is multiplied either: infinities and signs of zero stay.
+TYPED_TEST(LapackTest, UnitTrianglesScaleNothing) {
+  using T = TypeParam;
+  using R = RealOf<T>;
+  constexpr int32_t kSides = 20;
+  Matrix<T> one(1, 1), row(1, kSides);
+  for (int32_t c = 0; c < kSides; ++c) {
+    row.at(0, c) = T(c % 2 == 0 ? std::numeric_limits<R>::infinity() : -R(0));
+  }
+  const Matrix<T> want = row;
+  table()->trsm(nullptr, kType<T>, 'L', 'L', 'N', 'U', 1, kSides, one.values.data(),
+                row.values.data());
+  EXPECT_TRUE(row == want);
+}
+
 // Of what is solved without gemm.
 TYPED_TEST(LapackTest, RightHandSidesDoNotKnowOfEachOther) {
   using T = TypeParam;

@@ -57,8 +57,8 @@ void run(const SmallTriangle<double>& t, const RightHandSides<double>& b, bool i
   (is_complex ? kernels().c128 : kernels().f64)(t, b);
 }
 
-// One call, in the terms of x on the right of a lower triangle l: l x = b. What is known last comes
-// last; the triangle is read from its end where op(a) is upper.
+// One call as l x = b for a lower triangle l, whose rows are numbered from the end where they are
+// those of an upper one.
 template <typename T>
 class Solver {
   using F = Fortran<T>;
@@ -113,10 +113,11 @@ class Solver {
 
   void solve_small(Int first, int size) {
     small_.size = size;
+    small_.is_unit = is_unit_;
     const auto place = [&](int i) { return is_lower_ ? first + i : first + size - 1 - i; };
     for (int i = 0; i < size; ++i) {
       for (int j = 0; j < i; ++j) put(small_, i, j, -element(place(i), place(j)));
-      put(small_, i, i, is_unit_ ? T(1) : inverse(element(place(i), place(i))));
+      if (!is_unit_) put(small_, i, i, inverse(element(place(i), place(i))));
     }
     RightHandSides<R> sides;
     sides.at = reinterpret_cast<R*>(unknown(place(0)));

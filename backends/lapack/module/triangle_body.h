@@ -55,10 +55,9 @@ struct Block {
     for (int r = 0; r < kCount; ++r) {
 #pragma GCC unroll 4
       for (int q = 0; q < r; ++q) add(t, row + r, row + q, sums[q][0], sums[q][1], sums[r]);
-      Vector x[2] = {Vector{}, Vector{}};
-      add(t, row + r, row + r, sums[r][0], sums[r][1], x);
-      vectors[row + r][0] = sums[r][0] = x[0];
-      vectors[row + r][1] = sums[r][1] = x[1];
+      if (!t.is_unit) scale(t, row + r, sums[r]);
+      vectors[row + r][0] = sums[r][0];
+      vectors[row + r][1] = sums[r][1];
     }
   }
 
@@ -75,6 +74,19 @@ struct Block {
       sum[0] -= im * y;
       sum[1] += re * y;
       sum[1] += im * x;
+    }
+  }
+
+  static void scale(const SmallTriangle<R>& t, int i, Vector* sum) {
+    const R re = t.factors[0][i][i];
+    if constexpr (kParts == 1) {
+      sum[0] *= re;
+      sum[1] *= re;
+    } else {
+      const R im = t.factors[1][i][i];
+      const Vector x = sum[0], y = sum[1];
+      sum[0] = re * x - im * y;
+      sum[1] = re * y + im * x;
     }
   }
 

@@ -18,6 +18,7 @@ inline constexpr int kMostUnknowns = 64;
 template <typename R>
 struct SmallTriangle {
   int size = 0;
+  bool is_unit = false;  // the diagonal is not read
   R factors[2][kMostUnknowns][kMostUnknowns];
 };
 
