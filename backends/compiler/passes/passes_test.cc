@@ -321,27 +321,33 @@ TEST(Expand, CholeskyBecomesLoopsAndContractions) {
 
 TEST(Expand, SolvesAreLeftToLapackByTheirSizes) {
   struct Case {
-    const char *rows, *columns, *dtype;
+    const char *batch, *rows, *columns, *dtype;
     bool is_left, stays;
   };
   for (const Case& c : {
-           Case{"127", "256", "f32", true, false},
-           {"128", "255", "f32", true, false},
-           {"128", "256", "f32", true, true},
-           {"128", "256", "f32", false, true},
-           {"255", "2", "f32", true, false},
-           {"256", "2", "f32", true, true},
-           {"256", "2", "f32", false, true},
-           {"256", "1", "f32", true, false},
-           {"512", "1", "f32", false, false},
-           {"512", "512", "bf16", true, false},
-           {"127", "512", "f64", true, false},
-           {"128", "1", "f64", true, true},
+           // 16 right-hand sides, 32 rows, 8,192 elements.
+           Case{"", "90", "16", "f32", true, false},
+           {"", "91", "16", "f32", true, true},
+           {"", "91", "16", "f32", false, true},
+           {"", "91", "15", "f32", true, false},
+           {"9x", "31", "64", "f64", true, false},
+           {"7x", "32", "64", "f64", true, false},
+           {"8x", "32", "64", "f64", true, true},
+           {"2x4x", "32", "16", "f32", false, true},
+           // Fewer.
+           {"", "255", "2", "f32", true, false},
+           {"", "256", "2", "f32", true, true},
+           {"", "256", "2", "f32", false, true},
+           {"", "256", "1", "f32", true, false},
+           {"", "512", "1", "f32", false, false},
+           {"", "512", "512", "bf16", true, false},
+           {"", "127", "1", "f64", true, false},
+           {"", "128", "1", "f64", true, true},
        }) {
-    const std::string rows = c.rows, columns = c.columns;
-    const std::string a = "tensor<" + rows + "x" + rows + "x" + c.dtype + ">";
+    const std::string rows = c.rows, columns = c.columns, of = std::string("tensor<") + c.batch;
+    const std::string a = of + rows + "x" + rows + "x" + c.dtype + ">";
     const std::string b =
-        "tensor<" + (c.is_left ? rows + "x" + columns : columns + "x" + rows) + "x" + c.dtype + ">";
+        of + (c.is_left ? rows + "x" + columns : columns + "x" + rows) + "x" + c.dtype + ">";
     ModulePtr module = read("func.func @main(%x: " + a + ", %y: " + b + ") -> " + b +
                             " {\n  %a = \"stablehlo.triangular_solve\"(%x, %y) {left_side = " +
                             (c.is_left ? "true" : "false") +
@@ -351,7 +357,27 @@ TEST(Expand, SolvesAreLeftToLapackByTheirSizes) {
     ASSERT_TRUE(expand(*module, /*lapack=*/true).ok());
     expect_valid(*module);
     EXPECT_EQ(operations(*module) == Names{"triangular_solve"}, c.stays)
-        << rows << ' ' << columns << ' ' << c.dtype << ' ' << c.is_left;
+        << c.batch << rows << ' ' << columns << ' ' << c.dtype << ' ' << c.is_left;
+  }
+}
+
+TEST(Expand, CholeskyIsLeftToLapackByItsSizes) {
+  struct Case {
+    const char *batch, *rows;
+    bool stays;
+  };
+  for (const Case& c : {Case{"", "39", false},
+                        {"", "40", true},
+                        {"256x", "11", false},
+                        {"10x", "12", false},
+                        {"11x", "12", true}}) {
+    const std::string type = std::string("tensor<") + c.batch + c.rows + "x" + c.rows + "xf32>";
+    ModulePtr module = read("func.func @main(%x: " + type + ") -> " + type +
+                            " {\n  %a = stablehlo.cholesky %x, lower = true : " + type +
+                            "\n  return %a : " + type + "\n}\n");
+    ASSERT_TRUE(expand(*module, /*lapack=*/true).ok());
+    expect_valid(*module);
+    EXPECT_EQ(operations(*module) == Names{"cholesky"}, c.stays) << c.batch << c.rows;
   }
 }
 
