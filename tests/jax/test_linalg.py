@@ -14,9 +14,8 @@ import numpy as np
 import pytest
 from jax import lax
 
-# A bound of numerical analysis, not of taste: these algorithms are backward stable, the error is a
-# small multiple of n * eps * norm.
-ROOM = 50
+from factors import ROOM, adjoint
+
 RELEASE = tuple(map(int, jax.__version__.split('.')[:2]))
 
 
@@ -72,10 +71,6 @@ def matrix(*shape, dtype=np.float32, seed=0):
     if np.issubdtype(dtype, np.complexfloating):
         a = a + 1j * rng.standard_normal(shape)
     return a.astype(dtype)
-
-
-def adjoint(a):
-    return a.conj().swapaxes(-1, -2)
 
 
 def near(got, want, size):

@@ -22,8 +22,8 @@ constexpr int64_t kMaxBlocks = 8;
 
 // From which sizes on a host step by LAPACK takes less time than kernels: for Cholesky factors rows
 // of a matrix and elements of all. For solves the same with right-hand sides that fill vectors;
-// with fewer rows, where those of f32 are as fast or faster with one right-hand side, and with few
-// of them up to kLapackManyFrom rows.
+// with fewer of them rows alone: kernels of f32 are as fast or faster with one right-hand side, and
+// with few of them up to kLapackManyFrom rows.
 constexpr int64_t kLapackCholeskyFrom = 12;
 constexpr int64_t kLapackCholeskyElements = 1536;
 constexpr int64_t kLapackFullVectors = 16;

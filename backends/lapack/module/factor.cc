@@ -13,11 +13,6 @@ constexpr Int kWholeBelow = 384;
 // What OpenBLAS factors as a whole: above, its blocks wait for its own trsm (triangle.h).
 constexpr Int kLeaf = 32;
 
-template <typename T>
-T* element(T* a, Int lda, Int row, Int column) {
-  return a + row + static_cast<int64_t>(column) * lda;
-}
-
 // The first `w` rows and columns of a [n, n] are factored: what that says of the rest.
 template <typename T>
 void go_on_cholesky(char uplo, Int n, Int w, T* a, Int lda) {
@@ -26,13 +21,13 @@ void go_on_cholesky(char uplo, Int n, Int w, T* a, Int lda) {
   const T one(1);
   const typename F::Real minus(-1), plus(1);
   const char* adjoint = kIsComplex<T> ? "C" : "T";
-  T* next = element(a, lda, w, w);
+  T* next = at(a, lda, w, w);
   if (uplo == 'L') {
-    T* under = element(a, lda, w, 0);
+    T* under = at(a, lda, w, 0);
     F::trsm("R", "L", adjoint, "N", &rest, &w, &one, a, &lda, under, &lda, 1, 1, 1, 1);
     F::syrk("L", "N", &rest, &w, &minus, under, &lda, &plus, next, &lda, 1, 1);
   } else {
-    T* beside = element(a, lda, 0, w);
+    T* beside = at(a, lda, 0, w);
     F::trsm("L", "U", adjoint, "N", &w, &rest, &one, a, &lda, beside, &lda, 1, 1, 1, 1);
     F::syrk("U", adjoint, &rest, &w, &minus, beside, &lda, &plus, next, &lda, 1, 1);
   }
@@ -50,7 +45,7 @@ Int halve_cholesky(char uplo, Int n, T* a, Int lda) {
   info = halve_cholesky(uplo, half, a, lda);
   if (info != 0) return info;
   go_on_cholesky(uplo, n, half, a, lda);
-  info = halve_cholesky(uplo, n - half, element(a, lda, half, half), lda);
+  info = halve_cholesky(uplo, n - half, at(a, lda, half, half), lda);
   return info > 0 ? info + half : info;
 }
 
@@ -69,11 +64,11 @@ Int halve_lu(Int m, Int n, T* a, Int lda, Int* pivots) {
   const Int one = 1, half = (count / kLeaf + 1) / 2 * kLeaf;
   const Int rest = n - half, below = m - half, rest_count = count - half;
   info = halve_lu(m, half, a, lda, pivots);
-  T* beside = element(a, lda, 0, half);
+  T* beside = at(a, lda, 0, half);
   F::laswp(&rest, beside, &lda, &one, &half, pivots, &one);
   F::trsm("L", "L", "N", "U", &half, &rest, &plus, a, &lda, beside, &lda, 1, 1, 1, 1);
-  T* under = element(a, lda, half, 0);
-  T* next = element(a, lda, half, half);
+  T* under = at(a, lda, half, 0);
+  T* next = at(a, lda, half, half);
   F::gemm("N", "N", &below, &rest, &half, &minus, under, &lda, beside, &lda, &plus, next, &lda, 1,
           1);
   const Int zero = halve_lu(below, rest, next, lda, pivots + half);
@@ -91,7 +86,7 @@ Int factor_cholesky(char uplo, Int n, T* a) {
   if (n < kWholeBelow) return halve_cholesky(uplo, n, a, lda);
   for (Int j = 0; j < n; j += kBlock) {
     const Int w = std::min(kBlock, n - j);
-    T* corner = element(a, lda, j, j);
+    T* corner = at(a, lda, j, j);
     const Int info = halve_cholesky(uplo, w, corner, lda);
     if (info != 0) return info > 0 ? info + j : info;
     if (w < n - j) go_on_cholesky(uplo, n - j, w, corner, lda);
@@ -113,24 +108,23 @@ Int factor_lu(Int m, Int n, T* a, Int* pivots) {
   Int first_zero = 0;
   // Pivots are counted from the panel's first row until the end.
   const auto factor_panel = [&](Int j) {
-    const Int zero =
-        halve_lu(m - j, std::min(block, count - j), element(a, lda, j, j), lda, pivots + j);
+    const Int zero = halve_lu(m - j, std::min(block, count - j), at(a, lda, j, j), lda, pivots + j);
     if (zero > 0 && first_zero == 0) first_zero = zero + j;
   };
   const auto swap_rows = [&](Int j, Int w, Int column, Int columns) {
-    F::laswp(&columns, element(a, lda, j, column), &lda, &one, &w, pivots + j, &one);
+    F::laswp(&columns, at(a, lda, j, column), &lda, &one, &w, pivots + j, &one);
   };
   factor_panel(0);
   for (Int j = 0; j < count; j += block) {
     const Int w = std::min(block, count - j), next = j + w, below = m - next;
     const auto update = [&](Int column, Int columns) {
-      T* beside = element(a, lda, j, column);
+      T* beside = at(a, lda, j, column);
       swap_rows(j, w, column, columns);
-      F::trsm("L", "L", "N", "U", &w, &columns, &plus, element(a, lda, j, j), &lda, beside, &lda, 1,
-              1, 1, 1);
+      F::trsm("L", "L", "N", "U", &w, &columns, &plus, at(a, lda, j, j), &lda, beside, &lda, 1, 1,
+              1, 1);
       if (below > 0) {
-        F::gemm("N", "N", &below, &columns, &w, &minus, element(a, lda, next, j), &lda, beside,
-                &lda, &plus, element(a, lda, next, column), &lda, 1, 1);
+        F::gemm("N", "N", &below, &columns, &w, &minus, at(a, lda, next, j), &lda, beside, &lda,
+                &plus, at(a, lda, next, column), &lda, 1, 1);
       }
     };
     if (next >= n) break;

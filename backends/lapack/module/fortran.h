@@ -160,4 +160,9 @@ HEKLA_FORTRAN_TABLE(z, un, he, C128, double)
 template <typename T>
 inline constexpr bool kIsComplex = !std::is_floating_point_v<T>;
 
+template <typename T>
+T* at(T* a, Int lda, Int row, Int column) {
+  return a + row + static_cast<int64_t>(column) * lda;
+}
+
 }  // namespace hekla::lapack

@@ -23,14 +23,6 @@ constexpr double kPieceElements = 32 * 1024;
 // half as long again.
 Int least_rows(Int rows) { return std::clamp<Int>(rows / 4, 128, 256); }
 bool is(const char* letter, char upper) { return (*letter & ~0x20) == upper; }
-template <typename T>
-const T* at(const T* a, Int lda, Int row, Int column) {
-  return a + row + static_cast<int64_t>(column) * lda;
-}
-template <typename T>
-T* at(T* a, Int lda, Int row, Int column) {
-  return a + row + static_cast<int64_t>(column) * lda;
-}
 
 template <typename T, typename Gemm>
 void split_gemm(Gemm gemm, const char* ta, const char* tb, Int m, Int n, Int k, const T* alpha,

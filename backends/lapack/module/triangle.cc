@@ -105,10 +105,6 @@ class Solver {
       return x;
     }
   }
-  template <typename U>
-  static U* at(U* a, Int lda, Int row, Int column) {
-    return a + row + static_cast<int64_t>(column) * lda;
-  }
   T* unknown(Int i) const { return is_left_ ? at(b_, ldb_, i, 0) : at(b_, ldb_, 0, i); }
 
   void solve_small(Int first, int size) {
