@@ -360,6 +360,12 @@ op('image_resize', lambda x: (jax.image.resize(x, (7, 9, 2), 'linear'), jax.imag
 op('fft', lambda c: (jnp.fft.fft(c), jnp.fft.ifft(c), jnp.fft.fft2(c), jnp.fft.fftn(c)),
    N(3, 8), dtypes=COMPLEX)
 op('fft_odd', lambda c: (jnp.fft.fft(c), jnp.fft.ifft(c)), N(2, 15), dtypes=('complex64',))
+# Radices with loops, lengths that become convolutions, and pairs of real numbers of either.
+op('fft_lengths', lambda c: [(jnp.fft.fft(c[:, :n]), jnp.fft.ifft(c[:, :n])) for n in (31, 61, 67, 145, 159)],
+   N(3, 159), dtypes=COMPLEX)
+op('rfft_lengths', lambda x: [(jnp.fft.rfft(x[:, :n]), jnp.fft.irfft(x[:, 1:n // 2 + 2] + 1j * x[:, :n // 2 + 1], n))
+                              for n in (2, 62, 67, 122, 134, 159, 160)],
+   N(3, 160), dtypes=('float32', 'float64'))
 op('rfft', lambda x: (jnp.fft.rfft(x), jnp.fft.rfft2(x), jnp.fft.irfft(jnp.fft.rfft(x), 7),
                       jnp.fft.fftshift(x)), N(4, 10), dtypes=('float32', 'float64'))
 op('cholesky', jnp.linalg.cholesky, SPD(5, 2), dtypes=('float32', 'float64'), lapack=True)

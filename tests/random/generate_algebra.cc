@@ -204,6 +204,11 @@ bool Generator::algebra() {
     const int64_t rank = random_.between(1, 3);
     std::vector<int64_t> length;
     for (int64_t i = 0; i < rank; ++i) length.push_back(random_.between(1, rank == 1 ? 33 : 8));
+    // Passes with loops, convolutions, and pairs of real numbers of both.
+    static const std::vector<int64_t> kPrimes = {29, 31, 37, 53, 61, 67, 71, 127};
+    if (rank == 1 && random_.chance(40)) {
+      length[0] = random_.pick(kPrimes) * random_.between(1, 4);
+    }
     Dims dims = length;
     if (kind == "IRFFT") dims.back() = length.back() / 2 + 1;
     if (random_.chance(50)) dims.insert(dims.begin(), random_.between(1, 4));

@@ -2,16 +2,17 @@
 // Discrete Fourier transforms. A line whose length has small prime factors goes through one pass
 // per radix, each from one buffer to another and in order at the end (Stockham's form; Cochran and
 // others, "What is the fast Fourier transform?", 1967). Other lengths become a convolution of a
-// length that is a power of two (Bluestein, 1970). Roots of unity are tables computed in f64.
+// length that has (Bluestein, 1970). An even number of real elements are half as many complex ones,
+// each of two neighbours: E and O, the transforms of the even and the odd ones, are parts of
+// Z = E + i O, and the whole is E[k] + exp(-2 pi i k / n) O[k] (Cooley, Lewis and Welch, 1970).
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <complex>
 #include <map>
-#include <numbers>
 
+#include "backends/compiler/lower/fft_tables.h"
 #include "backends/compiler/lower/sequence.h"
 #include "runtime/program/ir/op_attributes.h"
 
@@ -21,66 +22,10 @@ using kernel::Op;
 
 namespace {
 
-// Code size grows with the square of a radix that is a prime.
-using kernel::kLargestRadix;
+// Code size grows with the square of a radix that is a prime: larger ones are loops.
+constexpr int64_t kLargestUnrolled = 23;
 
 using Complex = std::complex<double>;
-
-// exp(-2 pi i k / n), correctly rounded but for rare cases: the angle is brought into the first
-// octant, where it is exact, and taken in more than f64 where there is more.
-Complex root(int64_t k, int64_t n) {
-  k %= n;
-  const int64_t octant = 8 * k / n;
-  const int64_t eighths = 8 * k - octant * n;  // above the octant's beginning, in 1 / (8 n) turns
-  const bool is_odd = octant % 2 != 0;
-  const long double angle = std::numbers::pi_v<long double> *
-                            static_cast<long double>(is_odd ? n - eighths : eighths) /
-                            static_cast<long double>(4 * n);
-  auto c = static_cast<double>(std::cos(angle));
-  auto s = static_cast<double>(std::sin(angle));
-  // The octant's quarter, and which side of its middle.
-  if (is_odd) std::swap(c, s);
-  switch (octant / 2) {
-    case 0:
-      return {c, -s};
-    case 1:
-      return {-s, -c};
-    case 2:
-      return {-c, s};
-    default:
-      return {s, c};
-  }
-}
-
-// Radices whose product is n; empty when one of them would be too large, or n is 0.
-std::vector<int64_t> radices_of(int64_t n) {
-  std::vector<int64_t> radices;
-  if (n < 1) return radices;
-  for (int64_t r : {8, 4, 2, 3, 5, 7, 11, 13, 17, 19, 23}) {
-    for (; n % r == 0; n /= r) radices.push_back(r);
-  }
-  static_assert(kLargestRadix == 23);
-  if (n > 1) return {};
-  if (radices.empty()) radices.push_back(1);
-  return radices;
-}
-
-// The transform of values in f64, for tables: n is a power of two.
-void transform_table(std::vector<Complex>& values) {
-  const size_t n = values.size();
-  std::vector<Complex> other(n);
-  for (size_t size = n, stride = 1; size > 1; size /= 2, stride *= 2) {
-    for (size_t p = 0; p < size / 2; ++p) {
-      const Complex w = root(static_cast<int64_t>(p), static_cast<int64_t>(size));
-      for (size_t q = 0; q < stride; ++q) {
-        const Complex a = values[q + stride * p], b = values[q + stride * (p + size / 2)];
-        other[q + stride * 2 * p] = a + b;
-        other[q + stride * (2 * p + 1)] = (a - b) * w;
-      }
-    }
-    std::swap(values, other);
-  }
-}
 
 // All lines along one dimension.
 struct Stage {
@@ -88,11 +33,16 @@ struct Stage {
   int64_t size = 1;       // of the transform
   int64_t from_size = 1;  // of a line in `from`: half spectra are shorter
   int64_t to_size = 1;
-  bool is_alone = false;          // no other dimension is transformed
-  bool is_halved = false;         // the other half of the source is the mirrored conjugate
+  bool is_alone = false;  // no other dimension is transformed
+  // One side is real, the other half a spectrum; `inner` is 1.
+  bool is_from_real = false;
+  bool is_to_real = false;
   std::optional<Temporary> from;  // else the operand
   std::optional<Temporary> to;    // else the result
   Dims to_dims;                   // of the whole target
+
+  bool is_paired() const { return (is_from_real || is_to_real) && size % 2 == 0; }
+  int64_t passed_size() const { return is_paired() ? size / 2 : size; }
 };
 
 // In their order, without memory.
@@ -112,8 +62,9 @@ std::vector<Stage> stages_of(const ir::Operation& op) {
     stage.size = lengths[count - (rank - dim)];
     stage.from_size = dims[dim];
     stage.is_alone = count == 1;
-    stage.is_halved = type == "IRFFT" && dim == rank - 1;
-    dims[dim] = type == "RFFT" && dim == rank - 1 ? stage.size / 2 + 1 : stage.size;
+    stage.is_from_real = type == "RFFT" && dim == rank - 1;
+    stage.is_to_real = type == "IRFFT" && dim == rank - 1;
+    dims[dim] = stage.is_from_real ? stage.size / 2 + 1 : stage.size;
     stage.to_size = dims[dim];
     for (size_t d = 0; d < rank; ++d) {
       if (d != dim) (d < dim ? stage.outer : stage.inner) *= dims[d];
@@ -136,22 +87,24 @@ kernel::Refusal why_no_whole_lines(const Stage& stage, const LowerOptions& optio
   constexpr int64_t kShortLine = 512;
   constexpr int64_t kShortDenseLine = 1024;
   if (!options.has_transforms) return "the device has none, or hekla_fuse=false";
-  if (stage.size > kernel::kLongestTransform) {
-    return fmt::format("lines of {}, longer than {}", stage.size, kernel::kLongestTransform);
+  const int64_t size = stage.passed_size();
+  if (size > kernel::kLongestTransform) {
+    return fmt::format("lines of {}, longer than {}", size, kernel::kLongestTransform);
   }
-  if (radices_of(stage.size).empty()) {
-    return fmt::format("lines of {}, which has a prime factor above {}", stage.size, kLargestRadix);
+  if (radices_of(size).empty()) {
+    return fmt::format("lines of {}, which has a prime factor above {}", size,
+                       kernel::kLargestRadix);
   }
   const int64_t lines = stage.outer * stage.inner;
-  const bool is_power = (stage.size & (stage.size - 1)) == 0;
+  const bool is_power = (size & (size - 1)) == 0;
   const int64_t few = is_power ? kFewLines : kFewMixedLines;
-  if (lines < few && stage.size > kShortLine) {
-    return fmt::format("{} lines, fewer than {}, of {}, longer than {}", lines, few, stage.size,
+  if (lines < few && size > kShortLine) {
+    return fmt::format("{} lines, fewer than {}, of {}, longer than {}", lines, few, size,
                        kShortLine);
   }
   if (stage.inner == 1 && is_power && stage.is_alone) return "dense lines along one dimension";
-  if (stage.inner == 1 && is_power && stage.size > kShortDenseLine) {
-    return fmt::format("dense lines of {}, longer than {}", stage.size, kShortDenseLine);
+  if (stage.inner == 1 && is_power && size > kShortDenseLine) {
+    return fmt::format("dense lines of {}, longer than {}", size, kShortDenseLine);
   }
   return "";
 }
@@ -177,10 +130,12 @@ class FftLowering {
     std::vector<Stage> stages = stages_of(op_);
     for (Stage& stage : stages) {
       bool is_whole = why_no_whole_lines(stage, options_).empty();
-      if (is_whole && !source && !in_memory_(*op_.operand(0))) {
-        // Passes compute it as they read it, and lines of theirs stay in a cache.
-        is_whole = stage.inner > 1;
-        if (is_whole) {
+      if (!source && !in_memory_(*op_.operand(0))) {
+        // Passes compute it as they read it, and lines of theirs stay in a cache; loops of a large
+        // radix read it many times.
+        is_whole = is_whole && stage.inner > 1;
+        const std::vector<int64_t> radices = radices_of(stage.passed_size());
+        if (is_whole || (!radices.empty() && radices.front() > kLargestUnrolled)) {
           HEKLA_ASSIGN_OR_RETURN(source, store_operand());
         }
       }
@@ -197,10 +152,17 @@ class FftLowering {
   using Store = std::function<void(KernelMaker&, Value, const Element&)>;
 
   Temporary add(int64_t elements) { return add_temporary(sequence_, complex_, elements); }
+  Status add(KernelMaker& k) {
+    HEKLA_ASSIGN_OR_RETURN(LoweredKernel made, k.finish(options_));
+    sequence_.kernels.push_back(std::move(made));
+    return ok_status();
+  }
 
+  // Element i of the point's line, in lines of `size`. Grids begin with lines and end with `inner`.
   Value index_of(KernelMaker& k, const Stage& stage, int64_t size, Value i) {
     Builder& b = k.b();
-    return b.add(b.mul(b.add(b.mul(k.at(0), k.index(size)), i), k.index(stage.inner)), k.at(2));
+    return b.add(b.mul(b.add(b.mul(k.at(0), k.index(size)), i), k.index(stage.inner)),
+                 k.at(k.rank() - 1));
   }
 
   Element times(KernelMaker& k, const Element& x, const Element& y) {
@@ -245,7 +207,7 @@ class FftLowering {
       odd = butterfly(k, odd);
       const size_t half = x.size() / 2;
       for (size_t i = 0; i < half; ++i) {
-        const Element turned = times(k, odd[i], root(static_cast<int64_t>(i), r));
+        const Element turned = times(k, odd[i], root_of_one(static_cast<int64_t>(i), r));
         result[i] = plus(k, even[i], turned);
         result[i + half] = minus(k, even[i], turned);
       }
@@ -264,7 +226,7 @@ class FftLowering {
       Element cosines = x[0];
       Element sines{};
       for (size_t j = 1; j <= half; ++j) {
-        const Complex w = root(static_cast<int64_t>(i * j), r);
+        const Complex w = root_of_one(static_cast<int64_t>(i * j), r);
         cosines = plus(k, cosines, scaled(k, sums[j - 1], w.real()));
         const Element term = scaled(k, differences[j - 1], -w.imag());
         sines = j == 1 ? term : plus(k, sines, term);
@@ -293,9 +255,10 @@ class FftLowering {
   // What the passes of a transform of n elements multiply with, one pass after the other, in the
   // order in which points side by side read it: for result i of a butterfly, from 1 on, the power
   // i * stride * block of exp(-2 pi i / n) for all blocks. Behind it what butterflies of code that
-  // is not made for their radix multiply with (kernel/transform.h).
-  Result<Table> roots(int64_t n, const std::vector<int64_t>& radices) {
-    if (auto it = roots_.find(n); it != roots_.end()) return it->second;
+  // is not made for their radix multiply with (kernel/transform.h), and roots of pairs.
+  Result<Table> roots(int64_t n, const std::vector<int64_t>& radices, bool are_pairs) {
+    const std::pair key(n, are_pairs);
+    if (auto it = roots_.find(key); it != roots_.end()) return it->second;
     std::vector<Complex> values;
     int64_t stride = 1;
     for (const int64_t r : radices) {
@@ -303,101 +266,175 @@ class FftLowering {
       if (blocks == 1) break;  // the last pass multiplies with nothing
       for (int64_t i = 1; i < r; ++i) {
         for (int64_t block = 0; block < blocks; ++block) {
-          values.push_back(root(i * stride * block, n));
+          values.push_back(root_of_one(i * stride * block, n));
         }
       }
       stride *= r;
     }
     for (auto it = radices.begin(); it != radices.end(); ++it) {
       if (*it == 1 || *it == 2 || *it == 4 || std::find(radices.begin(), it, *it) != it) continue;
-      for (int64_t i = 0; i < *it; ++i) values.push_back(root(i, *it));
+      for (int64_t i = 0; i < *it; ++i) values.push_back(root_of_one(i, *it));
     }
+    for (int64_t k = 0; are_pairs && k <= n; ++k) values.push_back(root_of_one(k, 2 * n));
     if (values.empty()) values.emplace_back(1);  // no memory is empty
     HEKLA_ASSIGN_OR_RETURN(const Table table, add_values(values));
-    return roots_[n] = table;
+    return roots_[key] = table;
   }
 
-  // The forward transform of `size` elements in every line of the stage.
-  Status transform(const Stage& stage, int64_t size, const Load& load, const Store& store) {
+  // One pass of the forward transform of `size` elements in every line of a stage.
+  struct Pass {
+    int64_t size = 1;
+    int64_t radix = 1;
+    int64_t stride = 1;    // transforms that are interleaved
+    int64_t root_at = 0;   // in the table, where the pass begins,
+    int64_t radix_at = 0;  // and where the roots of its radix do
+    Table roots = {};
+    Load load;
+    Store store;
+
+    int64_t shares() const { return size / radix; }
+    int64_t blocks() const { return shares() / stride; }
+    bool is_last() const { return blocks() == 1; }
+  };
+
+  // Result i of the butterfly of `share`, which is above 0 where it is not a constant.
+  void put(KernelMaker& k, const Pass& pass, Value share, Value i, Element y) {
+    Builder& b = k.b();
+    const Value block = b.binary(Op::kDivU, share, k.index(pass.stride));
+    const Value offset = b.binary(Op::kRemU, share, k.index(pass.stride));
+    const uint64_t* number = b.constant(i);
+    if (!pass.is_last() && (number == nullptr || *number != 0)) {
+      const Value row = b.mul(b.sub(i, k.index(1)), k.index(pass.blocks()));
+      y = times(k, y, k.load(pass.roots, b.add(block, b.add(row, k.index(pass.root_at)))));
+    }
+    const Value group = b.add(b.mul(block, k.index(pass.radix)), i);
+    pass.store(k, b.add(b.mul(group, k.index(pass.stride)), offset), y);
+  }
+
+  Status add_pass(const Stage& stage, const Pass& pass, int64_t largest) {
+    KernelMaker k("fft", {stage.outer, pass.shares(), stage.inner}, largest, in_memory_);
+    Elements x;
+    for (int64_t j = 0; j < pass.radix; ++j) {
+      x.push_back(pass.load(k, k.b().add(k.at(1), k.index(j * pass.shares()))));
+    }
+    const Elements y = butterfly(k, x);
+    for (int64_t i = 0; i < pass.radix; ++i) {
+      put(k, pass, k.at(1), k.index(i), y[static_cast<size_t>(i)]);
+    }
+    return add(k);
+  }
+
+  // The same with a loop over a butterfly's elements for each two of its results, i and r - i.
+  Status add_large_pass(const Stage& stage, const Pass& pass, int64_t largest) {
+    const int64_t r = pass.radix, half = r / 2;
+    KernelMaker k("fft_radix", {stage.outer, half + 1, pass.shares(), stage.inner}, largest,
+                  in_memory_);
+    Builder& b = k.b();
+    const Value i = k.at(1), share = k.at(2);
+    const auto at = [&](Value j) {
+      return pass.load(k, b.add(share, b.mul(j, k.index(pass.shares()))));
+    };
+    // The terms of elements j and r - j.
+    const auto terms = [&](Value j) {
+      const Element x = at(j), y = at(b.sub(k.index(r), j));
+      const Value power = b.binary(Op::kRemU, b.mul(i, j), k.index(r));
+      const Element w = k.load(pass.roots, b.add(power, k.index(pass.radix_at)));
+      const Element sum = plus(k, x, y), difference = minus(k, x, y);
+      const Value sine = b.neg(w.im);
+      return std::pair(Element{b.mul(sum.re, w.re), b.mul(sum.im, w.re)},
+                       Element{b.mul(difference.re, sine), b.mul(difference.im, sine)});
+    };
+    const Element first = at(k.index(0));
+    const auto [cosine, sine] = terms(k.index(1));
+    const Elements sums =
+        k.loop(k.index(half - 1), {complex_, complex_}, {plus(k, first, cosine), sine},
+               [&](Value iteration, const Elements& carried) -> Elements {
+                 const auto [c, s] = terms(b.add(iteration, k.index(2)));
+                 return {plus(k, carried[0], c), plus(k, carried[1], s)};
+               });
+    const Element turned = {sums[1].im, b.neg(sums[1].re)};
+    const Value is_first = b.binary(Op::kEq, i, k.index(0));
+    k.when(is_first, [&] { put(k, pass, share, k.index(0), sums[0]); });
+    // Loads may be done whether the condition holds or not.
+    const Value other = b.select(is_first, k.index(1), i);
+    k.when(b.logical_not(is_first), [&] {
+      put(k, pass, share, other, plus(k, sums[0], turned));
+      put(k, pass, share, b.sub(k.index(r), other), minus(k, sums[0], turned));
+    });
+    return add(k);
+  }
+
+  // The forward transform of `size` elements, which has radices, in every line of the stage.
+  Status add_passes(const Stage& stage, int64_t size, const Load& load, const Store& store) {
     const std::vector<int64_t> radices = radices_of(size);
+    const int64_t elements = stage.outer * size * stage.inner;
+    const int64_t largest = 2 * std::max({elements, stage.outer * stage.from_size * stage.inner,
+                                          largest_inlined(op_, in_memory_)});
     std::array<std::optional<Temporary>, 2> buffers;
-    int64_t stride = 1;   // transforms that are interleaved
-    int64_t root_at = 0;  // in the table, where the pass begins
-    for (size_t pass = 0; pass < radices.size(); ++pass) {
-      const int64_t r = radices[pass];
-      const int64_t shares = size / r;
-      const int64_t elements = stage.outer * size * stage.inner;
-      KernelMaker k("fft", {stage.outer, shares, stage.inner},
-                    2 * std::max({elements, stage.outer * stage.from_size * stage.inner,
-                                  largest_inlined(op_, in_memory_)}),
-                    in_memory_);
-      Builder& b = k.b();
-      Elements x;
-      for (int64_t j = 0; j < r; ++j) {
-        const Value i = b.add(k.at(1), k.index(j * shares));
-        x.push_back(pass == 0 ? load(k, i)
-                              : k.load(*buffers[pass % 2], index_of(k, stage, size, i)));
-      }
-      Elements y = butterfly(k, x);
-      const Value block = b.binary(Op::kDivU, k.at(1), k.index(stride));
-      const Value offset = b.binary(Op::kRemU, k.at(1), k.index(stride));
-      const bool is_last = pass + 1 == radices.size();
-      if (!is_last) {
-        HEKLA_ASSIGN_OR_RETURN(const Table table, roots(size, radices));
-        for (int64_t i = 1; i < r; ++i) {
-          const Element w = k.load(table, b.add(block, k.index(root_at)));
-          y[static_cast<size_t>(i)] = times(k, y[static_cast<size_t>(i)], w);
-          root_at += shares / stride;
-        }
-        auto& to = buffers[(pass + 1) % 2];
+    Pass pass;
+    pass.size = size;
+    HEKLA_ASSIGN_OR_RETURN(pass.roots, roots(size, radices, false));
+    for (size_t i = 0; i < radices.size(); ++i) {
+      pass.radix = radices[i];
+      pass.radix_at = kernel::radix_roots_at({.size = size, .radices = radices}, pass.radix);
+      const std::optional<Temporary> from = buffers[i % 2];
+      pass.load = i == 0 ? load : [&](KernelMaker& k, Value at) {
+        return k.load(*from, index_of(k, stage, size, at));
+      };
+      auto& to = buffers[(i + 1) % 2];
+      if (pass.is_last()) {
+        pass.store = store;
+      } else {
         if (!to.has_value()) to = add(elements);
+        pass.store = [&](KernelMaker& k, Value at, const Element& y) {
+          k.store(*to, index_of(k, stage, size, at), y);
+        };
       }
-      for (int64_t i = 0; i < r; ++i) {
-        const Value group = b.add(b.mul(block, k.index(r)), k.index(i));
-        const Value at = b.add(b.mul(group, k.index(stride)), offset);
-        if (is_last) {
-          store(k, at, y[static_cast<size_t>(i)]);
-        } else {
-          k.store(*buffers[(pass + 1) % 2], index_of(k, stage, size, at),
-                  y[static_cast<size_t>(i)]);
-        }
-      }
-      HEKLA_ASSIGN_OR_RETURN(LoweredKernel made, k.finish(options_));
-      sequence_.kernels.push_back(std::move(made));
-      stride *= r;
+      HEKLA_RETURN_IF_ERROR(pass.radix > kLargestUnrolled ? add_large_pass(stage, pass, largest)
+                                                          : add_pass(stage, pass, largest));
+      pass.root_at += (pass.radix - 1) * pass.blocks();
+      pass.stride *= pass.radix;
     }
     return ok_status();
   }
 
-  // Element i of a line of the source; conjugated for an inverse transform, which is the conjugate
-  // of the forward transform of the conjugate.
-  Element load_source(KernelMaker& k, const Stage& stage, Value i) {
-    Builder& b = k.b();
-    Value is_mirrored = b.boolean(false);
-    if (stage.is_halved) {
-      is_mirrored = b.binary(Op::kLtS, k.index(stage.size / 2), i);
-      i = b.select(is_mirrored, b.sub(k.index(stage.size), i), i);
-    }
+  // Element i of a line of the source, as it is.
+  Element source_at(KernelMaker& k, const Stage& stage, Value i) {
     const Value at = index_of(k, stage, stage.from_size, i);
     Element x = stage.from.has_value() ? k.load(*stage.from, at)
                                        : k.emitter().emit(*op_.operand(0), Point{{}, at});
-    if (x.im == kernel::kNoValue) x.im = b.real(kernel::scalar_type(part_), 0);
-    const Element turned = conjugate(k, x);
-    return is_inverse_ ? kernel::select(b, is_mirrored, x, turned)
-                       : kernel::select(b, is_mirrored, turned, x);
+    if (x.im == kernel::kNoValue) x.im = k.b().real(kernel::scalar_type(part_), 0);
+    return x;
   }
 
-  void store_target(KernelMaker& k, const Stage& stage, Value i, Element x) {
-    if (is_inverse_) x = scaled(k, conjugate(k, x), 1.0 / static_cast<double>(stage.size));
-    const auto write = [&] {
-      const Value at = index_of(k, stage, stage.to_size, i);
-      if (stage.to.has_value()) {
-        k.store(*stage.to, at, x);
-      } else {
-        if (type_ == "IRFFT") x.im = kernel::kNoValue;
-        k.store(*op_.result(), at, x);
-      }
-    };
+  // Element i of what is transformed; conjugated for an inverse transform, which is the conjugate
+  // of the forward transform of the conjugate.
+  Element load_source(KernelMaker& k, const Stage& stage, Value i) {
+    if (!stage.is_to_real) {
+      const Element x = source_at(k, stage, i);
+      return is_inverse_ ? conjugate(k, x) : x;
+    }
+    Builder& b = k.b();
+    const Value is_mirrored = b.binary(Op::kLtS, k.index(stage.size / 2), i);
+    const Element x = source_at(k, stage, b.select(is_mirrored, b.sub(k.index(stage.size), i), i));
+    return kernel::select(b, is_mirrored, x, conjugate(k, x));
+  }
+
+  // Element i of a line of the target, as it is.
+  void store_at(KernelMaker& k, const Stage& stage, Value i, Element x) {
+    const Value at = index_of(k, stage, stage.to_size, i);
+    if (stage.to.has_value()) return k.store(*stage.to, at, x);
+    if (stage.is_to_real) x.im = kernel::kNoValue;
+    k.store(*op_.result(), at, x);
+  }
+
+  // The end of an inverse transform.
+  Element scaled_back(KernelMaker& k, const Stage& stage, const Element& x) {
+    return scaled(k, conjugate(k, x), 1.0 / static_cast<double>(stage.size));
+  }
+
+  void store_target(KernelMaker& k, const Stage& stage, Value i, const Element& x) {
+    const auto write = [&] { store_at(k, stage, i, is_inverse_ ? scaled_back(k, stage, x) : x); };
     if (stage.to_size == stage.size) {
       write();
     } else {
@@ -412,8 +449,7 @@ class FftLowering {
     const Temporary to = add_temporary(sequence_, operand.type().dtype(), elements);
     KernelMaker k("fft_operand", {elements}, 2 * elements, in_memory_);
     k.store(to, k.at(0), k.emitter().emit(operand, Point{{}, k.at(0)}));
-    HEKLA_ASSIGN_OR_RETURN(LoweredKernel made, k.finish(options_));
-    sequence_.kernels.push_back(std::move(made));
+    HEKLA_RETURN_IF_ERROR(add(k));
     return to;
   }
 
@@ -426,12 +462,11 @@ class FftLowering {
     transform.to_size = stage.to_size;
     transform.part = part_;
     transform.is_inverse = is_inverse_;
-    const DType from = stage.from ? stage.from->dtype : op_.operand(0)->type().dtype();
-    const DType to = stage.to ? stage.to->dtype : op_.result()->type().dtype();
-    transform.is_from_real = !is_complex(from);
-    transform.is_to_real = !is_complex(to);
-    transform.radices = radices_of(stage.size);
-    HEKLA_ASSIGN_OR_RETURN(const Table table, roots(stage.size, transform.radices));
+    transform.is_from_real = stage.is_from_real;
+    transform.is_to_real = stage.is_to_real;
+    transform.radices = radices_of(stage.passed_size());
+    HEKLA_ASSIGN_OR_RETURN(const Table table,
+                           roots(stage.passed_size(), transform.radices, stage.is_paired()));
     LoweredKernel made;
     made.operands.push_back(stage.from ? BoundOperand{.temporary = stage.from->index}
                                        : BoundOperand{.value = op_.operand(0)});
@@ -444,58 +479,121 @@ class FftLowering {
   }
 
   Status add_stage(const Stage& stage) {
-    if (!radices_of(stage.size).empty()) {
-      return transform(
-          stage, stage.size, [&](KernelMaker& k, Value i) { return load_source(k, stage, i); },
-          [&](KernelMaker& k, Value i, const Element& x) { store_target(k, stage, i, x); });
+    if (stage.is_paired()) {
+      return stage.is_from_real ? add_from_pairs(stage) : add_to_pairs(stage);
     }
-    // X[k] = c[k] sum_j (x[j] c[j]) conj(c[k - j]) with c[t] = exp(-pi i t^2 / n).
-    const int64_t n = stage.size;
-    int64_t padded = 1;
-    while (padded < 2 * n - 1) padded *= 2;
-    std::vector<Complex> chirp;
-    for (int64_t t = 0; t < n; ++t) {
-      // t^2 modulo 2 n, without overflow.
-      const auto square = static_cast<int64_t>(static_cast<__int128>(t) * t % (2 * n));
-      chirp.push_back(root(square, 2 * n));
-    }
-    std::vector<Complex> spectrum(static_cast<size_t>(padded));
-    for (int64_t t = 0; t < n; ++t) {
-      const Complex c = std::conj(chirp[static_cast<size_t>(t)]);
-      spectrum[static_cast<size_t>(t)] = c;
-      if (t != 0) spectrum[static_cast<size_t>(padded - t)] = c;
-    }
-    transform_table(spectrum);
-    for (Complex& each : spectrum) each /= static_cast<double>(padded);
-    HEKLA_ASSIGN_OR_RETURN(const Table chirps, add_values(chirp));
-    HEKLA_ASSIGN_OR_RETURN(const Table factors, add_values(spectrum));
-    const Temporary product = add(stage.outer * padded * stage.inner);
-    const auto below = [n](KernelMaker& k, Value i) {
-      return k.b().binary(Op::kLtS, i, k.index(n));
+    return add_lines(
+        stage, stage.size, [&](KernelMaker& k, Value i) { return load_source(k, stage, i); },
+        [&](KernelMaker& k, Value i, const Element& x) { store_target(k, stage, i, x); });
+  }
+
+  // The first n + 1 of the 2 n roots of one.
+  Result<Table> pair_roots(int64_t n) {
+    std::vector<Complex> values;
+    for (int64_t k = 0; k <= n; ++k) values.push_back(root_of_one(k, 2 * n));
+    return add_values(values);
+  }
+
+  // Two terms whose sum is twice element i of the transform of 2 n real elements. a and b: elements
+  // i and n - i of the transform of their pairs, the second one conjugated; w: root i of 2 n.
+  struct Terms {
+    Element sum, turned;
+  };
+  Terms terms_of(KernelMaker& k, const Element& a, const Element& b, const Element& w) {
+    const Element difference = minus(k, a, b);
+    return {plus(k, a, b), times(k, {difference.im, k.b().neg(difference.re)}, w)};
+  }
+
+  // A transform of real elements through that of their pairs.
+  Status add_from_pairs(const Stage& stage) {
+    const int64_t n = stage.passed_size();
+    const Temporary pairs = add(stage.outer * n);
+    HEKLA_RETURN_IF_ERROR(add_lines(
+        stage, n,
+        [&](KernelMaker& k, Value i) -> Element {
+          const Value even = k.b().mul(i, k.index(2));
+          return {source_at(k, stage, even).re,
+                  source_at(k, stage, k.b().add(even, k.index(1))).re};
+        },
+        [&](KernelMaker& k, Value i, const Element& x) {
+          k.store(pairs, index_of(k, stage, n, i), x);
+        }));
+    HEKLA_ASSIGN_OR_RETURN(const Table table, pair_roots(n));
+    KernelMaker k("fft_pairs", {stage.outer, n / 2 + 1, 1}, 2 * stage.outer * (n + 1), in_memory_);
+    Builder& b = k.b();
+    const Value i = k.at(1), mirrored = b.sub(k.index(n), i);
+    const Value is_first = b.binary(Op::kEq, i, k.index(0));
+    const Element x = k.load(pairs, index_of(k, stage, n, i));
+    const Element y =
+        k.load(pairs, index_of(k, stage, n, b.select(is_first, k.index(0), mirrored)));
+    const auto [sum, turned] = terms_of(k, x, conjugate(k, y), k.load(table, i));
+    store_at(k, stage, i, scaled(k, plus(k, sum, turned), 0.5));
+    // Element n / 2 is its own mirror.
+    k.when(b.binary(Op::kLtS, i, mirrored), [&, sum = sum, turned = turned] {
+      const Element other = {b.sub(sum.re, turned.re), b.sub(turned.im, sum.im)};
+      store_at(k, stage, mirrored, scaled(k, other, 0.5));
+    });
+    return add(k);
+  }
+
+  // The other way.
+  Status add_to_pairs(const Stage& stage) {
+    const int64_t n = stage.passed_size();
+    HEKLA_ASSIGN_OR_RETURN(const Table table, pair_roots(n));
+    return add_lines(
+        stage, n,
+        [&](KernelMaker& k, Value i) {
+          Builder& b = k.b();
+          Element x = source_at(k, stage, i), y = source_at(k, stage, b.sub(k.index(n), i));
+          // The first and the last are real, whatever they hold.
+          const Value is_first = b.binary(Op::kEq, i, k.index(0));
+          const Value zero = b.real(kernel::scalar_type(part_), 0);
+          x.im = b.select(is_first, zero, b.neg(x.im));
+          y.im = b.select(is_first, zero, y.im);
+          const auto [sum, turned] = terms_of(k, x, y, k.load(table, i));
+          return plus(k, sum, turned);
+        },
+        [&](KernelMaker& k, Value i, const Element& x) {
+          const Value even = k.b().mul(i, k.index(2));
+          const Element y = scaled_back(k, stage, x);
+          store_at(k, stage, even, {y.re});
+          store_at(k, stage, k.b().add(even, k.index(1)), {y.im});
+        });
+  }
+
+  // The forward transform of `size` elements in every line of the stage.
+  Status add_lines(const Stage& stage, int64_t size, const Load& load, const Store& store) {
+    if (!radices_of(size).empty()) return add_passes(stage, size, load, store);
+    const Chirp chirp = chirp_of(size);
+    HEKLA_ASSIGN_OR_RETURN(const Table chirps, add_values(chirp.values));
+    HEKLA_ASSIGN_OR_RETURN(const Table factors, add_values(chirp.spectrum));
+    const Temporary product = add(stage.outer * chirp.size * stage.inner);
+    const auto below = [&](KernelMaker& k, Value i) {
+      return k.b().binary(Op::kLtS, i, k.index(size));
     };
     const auto clamped = [&](KernelMaker& k, Value i) {
-      return k.b().select(below(k, i), i, k.index(n - 1));
+      return k.b().select(below(k, i), i, k.index(size - 1));
     };
-    HEKLA_RETURN_IF_ERROR(transform(
-        stage, padded,
+    HEKLA_RETURN_IF_ERROR(add_passes(
+        stage, chirp.size,
         [&](KernelMaker& k, Value i) {
           const Value at = clamped(k, i);
-          const Element x = times(k, load_source(k, stage, at), k.load(chirps, at));
+          const Element x = times(k, load(k, at), k.load(chirps, at));
           const Value zero = k.b().real(kernel::scalar_type(part_), 0);
           return kernel::select(k.b(), below(k, i), x, Element{zero, zero});
         },
         [&](KernelMaker& k, Value i, const Element& x) {
           // The conjugate, for the way back.
-          k.store(product, index_of(k, stage, padded, i),
+          k.store(product, index_of(k, stage, chirp.size, i),
                   conjugate(k, times(k, x, k.load(factors, i))));
         }));
-    return transform(
-        stage, padded,
-        [&](KernelMaker& k, Value i) { return k.load(product, index_of(k, stage, padded, i)); },
+    return add_passes(
+        stage, chirp.size,
+        [&](KernelMaker& k, Value i) { return k.load(product, index_of(k, stage, chirp.size, i)); },
         [&](KernelMaker& k, Value i, const Element& x) {
           k.when(below(k, i), [&] {
             const Value at = clamped(k, i);
-            store_target(k, stage, at, times(k, conjugate(k, x), k.load(chirps, at)));
+            store(k, at, times(k, conjugate(k, x), k.load(chirps, at)));
           });
         });
   }
@@ -507,7 +605,8 @@ class FftLowering {
   const bool is_inverse_;
   DType part_ = DType::kF32;
   DType complex_ = DType::kC64;
-  std::map<int64_t, Table> roots_;  // of the passes, by length
+  std::map<std::pair<int64_t, bool>, Table>
+      roots_;  // of the passes, by length; with those of pairs
   LoweredSequence sequence_;
 };
 

@@ -50,6 +50,7 @@ class KernelMaker {
   Value index(int64_t value) { return b_.index(value); }
   // The index in dimension `dim` of `grid`.
   Value at(size_t dim) const { return indices_[dim]; }
+  size_t rank() const { return indices_.size(); }
   // The dtype that indices have as elements.
   DType index_dtype() const;
 

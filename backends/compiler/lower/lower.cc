@@ -33,11 +33,7 @@ bool is_one_of_several(const ir::Operation& update) {
 // Points that one grid point of a contraction computes: loads of one operand are shared by them.
 constexpr int64_t kTileRows = 8;
 
-bool is_plain(const ir::Value& value) {
-  return value.type().is_static_tensor() && value.type().quantization() == nullptr;
-}
-
-bool is_plain(const ir::Operation& op) {
+bool has_plain_types(const ir::Operation& op) {
   for (const ir::Value* value : op.operands()) {
     if (!is_plain(*value)) return false;
   }
@@ -450,7 +446,7 @@ bool keeps_row_major_order(const ir::Operation& op) {
 
 Role role_of(const ir::Operation& op, const LowerOptions& options) {
   const Role role = role_by_code(op, options);
-  if (role == Role::kNone || !is_plain(op)) return Role::kNone;
+  if (role == Role::kNone || !has_plain_types(op)) return Role::kNone;
   if (role == Role::kConstant || op.code() == OpCode::kReshape) return role;
   std::vector<const ir::Value*> results;
   for (size_t i = 0; i < op.result_count(); ++i) {
@@ -465,7 +461,7 @@ Role role_of(const ir::Operation& op, const LowerOptions& options) {
 }
 
 std::string why_no_kernel(const ir::Operation& op) {
-  if (!is_plain(op)) return "its types are not plain static tensors";
+  if (!has_plain_types(op)) return "its types are not plain static tensors";
   const Role role = role_by_code(op);
   if (role == Role::kNone || op.result_count() == 0) return "there is no kernel for this operation";
   if (op.code() == OpCode::kDotGeneral || op.code() == OpCode::kConvolution) {

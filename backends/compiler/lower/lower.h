@@ -72,6 +72,11 @@ struct LowerOptions {
   bool small_limits = false;
 };
 
+// Whether a value is a tensor of known dimensions whose elements are what they say.
+inline bool is_plain(const ir::Value& value) {
+  return value.type().is_static_tensor() && value.type().quantization() == nullptr;
+}
+
 // Looks at opcode, types and regions; tries the emission of operations with one. Cheap but not
 // free: ask once per operation.
 Role role_of(const ir::Operation& op, const LowerOptions& options = {});

@@ -16,10 +16,6 @@ using Values = std::unordered_set<const ir::Value*>;
 
 int64_t count_of(const ir::Value& value) { return element_count(value.type().dims()); }
 
-bool is_plain(const ir::Value& value) {
-  return value.type().is_static_tensor() && value.type().quantization() == nullptr;
-}
-
 // The update that carried value `i` gets in each iteration, when that is all there is to it.
 const ir::Operation* row_update(const ir::Block& body, size_t i) {
   const ir::Value* whole = body.argument(i);

@@ -24,6 +24,9 @@ struct LineBlock {
   std::byte* scratch = nullptr;  // scratch_bytes, aligned to 64 bytes
 };
 
+// Of each of two buffers: a line in its passes, or half a spectrum.
+inline int64_t buffer_elements(const kernel::Transform& t) { return t.passed_size() + 1; }
+
 struct LineCode {
   int vector_bytes = 0;
   void (*run_f32)(const LineBlock&) = nullptr;
@@ -32,7 +35,9 @@ struct LineCode {
   // Lines of a block.
   int64_t lanes(const kernel::Transform& t) const { return vector_bytes / dtype_bytes(t.part); }
   // Two buffers of complex vectors.
-  int64_t scratch_bytes(const kernel::Transform& t) const { return 4 * t.size * vector_bytes; }
+  int64_t scratch_bytes(const kernel::Transform& t) const {
+    return 4 * buffer_elements(t) * vector_bytes;
+  }
 };
 
 const LineCode& portable_lines();

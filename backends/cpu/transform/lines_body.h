@@ -285,7 +285,7 @@ void run_both(const Pass<T>& first, const Pass<T>& second, bool is_last, const G
 
 // ---- between memory and a buffer
 
-// Lines of `length` elements of `parts` numbers each.
+// Lines of `length` elements of `parts` numbers each; one number only where `inner` is 1.
 template <typename T>
 struct Side {
   int64_t length = 0;
@@ -302,25 +302,23 @@ struct Side {
   bool is_beside() const { return is_full() && first % inner + count <= inner; }
 };
 
-// Asks for the memory of a vector, or of two, that lies `ahead` numbers behind `at`. Lines lie too
-// far apart for the processor to guess.
-template <int is_written, typename T>
-inline void ask_for(const T* at, int64_t ahead, int64_t parts) {
+// Asks for the memory of `vectors` vectors that lie `ahead` numbers behind `at`. Lines lie too far
+// apart for the processor to guess.
+template <int is_written, int vectors, typename T>
+inline void ask_for(const T* at, int64_t ahead) {
   const auto next = reinterpret_cast<uintptr_t>(at) + static_cast<uintptr_t>(ahead) * sizeof(T);
-  __builtin_prefetch(reinterpret_cast<const void*>(next), is_written);
-  if (parts == 2)
-    __builtin_prefetch(reinterpret_cast<const void*>(next + kVectorBytes), is_written);
+  for (int i = 0; i < vectors; ++i) {
+    __builtin_prefetch(reinterpret_cast<const void*>(next + i * kVectorBytes), is_written);
+  }
 }
 
+// Complex elements of lines that lie side by side.
 template <typename T>
-[[gnu::always_inline]] inline Pair<T> read_beside(int64_t parts, const T* at) {
-  const Vector<T> zero = {};
-  if (parts == 1) return {load(at), zero};
+[[gnu::always_inline]] inline Pair<T> read_beside(const T* at) {
   return split<T>(load(at), load(at + kLanes<T>), std::make_index_sequence<kLanes<T>>());
 }
 template <typename T>
-[[gnu::always_inline]] inline void write_beside(int64_t parts, const Pair<T>& x, T* at) {
-  if (parts == 1) return store(x.re, at);
+[[gnu::always_inline]] inline void write_beside(const Pair<T>& x, T* at) {
   const Pair<T> both = join<T>(x.re, x.im, std::make_index_sequence<kLanes<T>>());
   store(both.re, at);
   store(both.im, at + kLanes<T>);
@@ -335,8 +333,8 @@ void read(const Side<T>& side, const T* from, int64_t begin, int64_t end, Pair<T
     const T* at = from + side.at(side.first, begin);
     const int64_t step = side.inner * side.parts;
     for (int64_t i = begin; i < end; ++i, at += step) {
-      ask_for<0>(at, step * n, side.parts);
-      *to++ = read_beside(side.parts, at);
+      ask_for<0, 2>(at, step * n);
+      *to++ = read_beside(at);
     }
     return;
   }
@@ -348,7 +346,7 @@ void read(const Side<T>& side, const T* from, int64_t begin, int64_t end, Pair<T
       Vector<T> rows[n];
 #pragma GCC unroll 16
       for (int64_t lane = 0; lane < n; ++lane) {
-        ask_for<0>(at + lane * step, n * 2, 1);
+        ask_for<0, 1>(at + lane * step, n * 2);
         rows[lane] = load(at + lane * step);
       }
       turn<1, T>(rows);
@@ -378,8 +376,8 @@ void write(const Side<T>& side, const Pair<T>* from, int64_t begin, int64_t end,
     T* at = to + side.at(side.first, begin);
     const int64_t step = side.inner * side.parts;
     for (int64_t i = begin; i < end; ++i, ++from, at += step) {
-      ask_for<1>(at, step * n, side.parts);
-      write_beside(side.parts, *from, at);
+      ask_for<1, 2>(at, step * n);
+      write_beside(*from, at);
     }
     return;
   }
@@ -402,7 +400,7 @@ void write(const Side<T>& side, const Pair<T>* from, int64_t begin, int64_t end,
       turn<1, T>(rows);
 #pragma GCC unroll 16
       for (int64_t lane = 0; lane < n; ++lane) {
-        ask_for<1>(at + lane * step, n * 2, 1);
+        ask_for<1, 1>(at + lane * step, n * 2);
         store(rows[lane], at + lane * step);
       }
     }
@@ -416,26 +414,69 @@ void write(const Side<T>& side, const Pair<T>* from, int64_t begin, int64_t end,
   }
 }
 
+// ---- real numbers, two of which went through the passes as one complex one
+
+// Of elements k and m - k of a transform of m complex elements the first one's conjugate or the
+// second one's, and the root k of 2 m: twice element k of the transform of the 2 m real ones, as a
+// sum of two terms.
+template <typename T>
+struct Terms {
+  Pair<T> sum, turned;
+};
+template <typename T>
+[[gnu::always_inline]] inline Terms<T> terms(const Pair<T>& a, const Pair<T>& b, const T* root) {
+  const Pair<T> difference = minus(a, b);
+  return {plus(a, b), times(Pair<T>{difference.im, -difference.re}, root[0], root[1])};
+}
+
+// From a transform of m complex elements to the first m + 1 elements of that of 2 m real ones.
+template <typename T>
+void part_pairs(int64_t m, const Pair<T>* from, const T* roots, Pair<T>* to) {
+  const T half = T(0.5);
+  for (int64_t k = 0; 2 * k <= m; ++k) {
+    const Pair<T> mirrored = from[k == 0 ? 0 : m - k];
+    const auto [sum, turned] = terms(from[k], {mirrored.re, -mirrored.im}, roots + 2 * k);
+    to[k] = {(sum.re + turned.re) * half, (sum.im + turned.im) * half};
+    if (2 * k != m) to[m - k] = {(sum.re - turned.re) * half, (turned.im - sum.im) * half};
+  }
+}
+
+// The other way, conjugated: from the first m + 1 elements of a transform of 2 m real ones, of
+// which the first and the last are real, to the m complex ones whose forward transform is sought.
+template <typename T>
+void join_pairs(int64_t m, const Pair<T>* from, const T* roots, Pair<T>* to) {
+  const Vector<T> zero = {};
+  for (int64_t k = 0; k < m; ++k) {
+    Pair<T> a = {from[k].re, -from[k].im}, b = from[m - k];
+    if (k == 0) a.im = b.im = zero;
+    const auto [sum, turned] = terms(a, b, roots + 2 * k);
+    to[k] = plus(sum, turned);
+  }
+}
+
 template <typename T>
 class Lines {
  public:
   Lines(const LineBlock& block)
       : t_(*block.transform),
-        from_{t_.from_size, t_.is_from_real ? 1 : 2, t_.inner, block.first, block.count},
-        to_{t_.to_size, t_.is_to_real ? 1 : 2, t_.inner, block.first, block.count},
+        size_(t_.passed_size()),
+        parts_pairs_(t_.is_paired() && t_.is_from_real),
+        joins_pairs_(t_.is_paired() && t_.is_to_real),
+        from_(side(block, t_.from_size, t_.is_from_real)),
+        to_(side(block, t_.to_size, t_.is_to_real)),
         source_(reinterpret_cast<const T*>(block.from)),
         target_(reinterpret_cast<T*>(block.to)),
         roots_(reinterpret_cast<const T*>(block.roots)) {}
 
-  // Between two buffers of `size` elements; the first pass reads memory and the last one writes it
+  // Between two buffers of buffer_elements; the first pass reads memory and the last one writes it
   // where its butterflies go by in whole tiles.
   void run(Pair<T>* x, Pair<T>* y) {
     const size_t count = t_.radices.size();
     // A first level cache holds both buffers of shorter ones.
     constexpr int64_t kShort = 128;
     const bool are_pairs =
-        t_.size > kShort && std::all_of(t_.radices.begin(), t_.radices.end(),
-                                        [](int64_t r) { return r == 8 || r == 4 || r == 2; });
+        size_ > kShort && std::all_of(t_.radices.begin(), t_.radices.end(),
+                                      [](int64_t r) { return r == 8 || r == 4 || r == 2; });
     Pass<T> pass;
     pass.roots = roots_;
     for (size_t i = 0; i < count; ++i) {
@@ -454,17 +495,18 @@ class Lines {
         std::swap(x, y);
         continue;
       }
-      const bool reads = i == 0 && !is_last && radix <= kMostRadix && t_.from_size == t_.size &&
+      const bool reads = i == 0 && !is_last && radix <= kMostRadix && from_.length == size_ &&
                          pass.blocks % kTile == 0;
-      const bool writes = i > 0 && is_last && radix <= kMostRadix && pass.stride % kTile == 0;
-      if (i == 0 && !reads) fetch(0, t_.size, x);
+      const bool writes =
+          i > 0 && is_last && radix <= kMostRadix && pass.stride % kTile == 0 && !parts_pairs_;
+      if (i == 0 && !reads) fetch_all(x, y);
       if (reads) {
         run_first(pass);
       } else if (writes) {
         run_last(pass);
       } else {
         run_any_pass(pass, is_last);
-        if (is_last) write(to_, y, 0, t_.to_size, target_);
+        if (is_last) finish(y, x);
       }
       go_on(pass);
       std::swap(x, y);
@@ -472,13 +514,20 @@ class Lines {
   }
 
  private:
+  // Pairs of real elements are complex ones.
+  Side<T> side(const LineBlock& block, int64_t length, bool is_real) const {
+    const bool are_pairs = is_real && t_.is_paired();
+    return {are_pairs ? size_ : length, is_real && !are_pairs ? 1 : 2, t_.inner, block.first,
+            block.count};
+  }
+
   // What a pass is, by its number and what the one before it says.
   void set(Pass<T>& pass, size_t number, const Pair<T>* from, Pair<T>* to) {
     pass.from = from;
     pass.to = to;
     pass.radix = t_.radices[number];
     pass.radix_roots = roots_ + 2 * kernel::radix_roots_at(t_, pass.radix);
-    pass.from_step = t_.size / pass.radix;
+    pass.from_step = size_ / pass.radix;
     pass.to_step = pass.stride;
     pass.begin = 0;
     pass.end = pass.blocks = pass.from_step / pass.stride;
@@ -493,25 +542,25 @@ class Lines {
 
   // The first ones read memory and the last ones write it where lines lie side by side.
   void run_pair(const Pass<T>& first, const Pass<T>& second, bool is_first, bool is_last) {
-    const bool reads = is_first && from_.is_beside() && t_.from_size == t_.size;
+    const bool reads = is_first && from_.is_beside();
     const bool writes = is_last && to_.is_beside();
     auto* const buffer = const_cast<Pair<T>*>(first.from);
-    if (is_first && !reads) fetch(0, t_.size, buffer);
+    if (is_first && !reads) fetch_all(buffer, second.to);
     const bool negates = reads && t_.is_inverse;
     const T* const source = source_ + from_.at(from_.first, 0);
     T* const target = target_ + to_.at(to_.first, 0);
     const int64_t from_step = from_.inner * from_.parts, to_step = to_.inner * to_.parts;
     const auto get = [&](int64_t at) __attribute__((always_inline)) {
       if (!reads) return first.from[at];
-      Pair<T> x = read_beside(from_.parts, source + at * from_step);
+      Pair<T> x = read_beside(source + at * from_step);
       if (negates) x.im = -x.im;
       return x;
     };
     const auto put = [&](int64_t at, const Pair<T>& x) __attribute__((always_inline)) {
       if (!writes) {
         second.to[at] = x;
-      } else if (at < t_.to_size) {
-        write_beside(to_.parts, x, target + at * to_step);
+      } else {
+        write_beside(x, target + at * to_step);
       }
     };
     if (second.radix == 8) {
@@ -521,27 +570,42 @@ class Lines {
     } else {
       run_both<8, 2>(first, second, is_last, get, put);
     }
-    if (is_last && !writes) write(to_, second.to, 0, t_.to_size, target_);
+    if (is_last && !writes) finish(second.to, buffer);
   }
 
   static constexpr int64_t kTile = kLanes<T>;
   static constexpr int64_t kMostRadix = 8;
 
-  // Elements from `begin` on, of the transform, as its passes want them.
+  // Elements from `begin` on, as the passes want them: an inverse transform is the conjugate of the
+  // forward transform of the conjugate. Mirrored elements are that already.
   void fetch(int64_t begin, int64_t end, Pair<T>* to) {
-    const int64_t stored = std::min(end, t_.from_size);
+    const int64_t stored = std::min(end, from_.length);
     read(from_, source_, begin, stored, to);
     if (!t_.is_inverse) return;
-    // The conjugate of the forward transform of the conjugate; mirrored elements are that already.
-    for (int64_t i = stored; i < end; ++i) to[i] = to[t_.size - i];
+    for (int64_t i = stored; i < end; ++i) to[i] = to[size_ - i];
     for (int64_t i = 0; i < stored - begin; ++i) to[i].im = -to[i].im;
   }
+  // All of them; `other` is free.
+  void fetch_all(Pair<T>* to, Pair<T>* other) {
+    if (!joins_pairs_) return fetch(0, size_, to);
+    read(from_, source_, 0, from_.length, other);
+    join_pairs(size_, other, pair_roots(), to);
+  }
+  // What the passes left in `from` goes to memory; `other` is free.
+  void finish(Pair<T>* from, Pair<T>* other) {
+    if (parts_pairs_) {
+      part_pairs(size_, from, pair_roots(), other);
+      from = other;
+    }
+    write(to_, from, 0, to_.length, target_);
+  }
+  const T* pair_roots() const { return roots_ + 2 * kernel::pair_roots_at(t_); }
 
   void run_first(Pass<T> pass) {
     Pair<T> tile[kMostRadix * kTile];
     pass.from = tile;
     pass.from_step = kTile;
-    const int64_t step = t_.size / pass.radix;
+    const int64_t step = size_ / pass.radix;
     for (int64_t at = 0; at < step; at += kTile, pass.to += kTile * pass.radix) {
       for (int64_t j = 0; j < pass.radix; ++j) {
         fetch(at + j * step, at + j * step + kTile, tile + j * kTile);
@@ -561,14 +625,16 @@ class Lines {
       run_any_pass(pass, true);
       for (int64_t i = 0; i < pass.radix; ++i) {
         const int64_t begin = at + i * step;
-        if (begin < t_.to_size) {
-          write(to_, tile + i * kTile, begin, std::min(begin + kTile, t_.to_size), target_);
+        if (begin < to_.length) {
+          write(to_, tile + i * kTile, begin, std::min(begin + kTile, to_.length), target_);
         }
       }
     }
   }
 
   const Transform& t_;
+  const int64_t size_;  // of the passes
+  const bool parts_pairs_, joins_pairs_;
   const Side<T> from_, to_;
   const T* const source_;
   T* const target_;
@@ -578,7 +644,7 @@ class Lines {
 template <typename T>
 void run_block(const LineBlock& block) {
   auto* const x = reinterpret_cast<Pair<T>*>(block.scratch);
-  Lines<T>(block).run(x, x + block.transform->size);
+  Lines<T>(block).run(x, x + buffer_elements(*block.transform));
 }
 
 }  // namespace

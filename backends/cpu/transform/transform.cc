@@ -41,8 +41,9 @@ PreparedTransform::PreparedTransform(const kernel::Transform& transform, int vec
   blocks_ = row_blocks_ * (lie_beside ? transform.outer : 1);
   // By measurement: reading and writing cost about two passes.
   constexpr double kVectorNs = 2.5;
-  block_ns_ = kVectorNs * static_cast<double>(transform.size) *
-              static_cast<double>(transform.radices.size() + 2);
+  const size_t passes = transform.radices.size() + (transform.is_paired() ? 1 : 0);
+  block_ns_ =
+      kVectorNs * static_cast<double>(transform.passed_size()) * static_cast<double>(passes + 2);
 }
 
 void PreparedTransform::run_blocks(int64_t begin, int64_t end, LineBlock block,

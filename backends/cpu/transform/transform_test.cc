@@ -9,6 +9,7 @@
 #include <cmath>
 #include <complex>
 #include <cstring>
+#include <limits>
 #include <numbers>
 #include <random>
 
@@ -30,12 +31,13 @@ Complex root(int64_t k, int64_t n) {
 // As kernel/transform.h has them.
 std::vector<Complex> roots_of(const Transform& t) {
   std::vector<Complex> roots;
+  const int64_t size = t.is_paired() ? t.size / 2 : t.size;
   int64_t stride = 1;
   for (size_t pass = 0; pass + 1 < t.radices.size(); ++pass) {
-    const int64_t r = t.radices[pass], blocks = t.size / r / stride;
+    const int64_t r = t.radices[pass], blocks = size / r / stride;
     for (int64_t i = 1; i < r; ++i) {
       for (int64_t block = 0; block < blocks; ++block) {
-        roots.push_back(root(i * stride * block, t.size));
+        roots.push_back(root(i * stride * block, size));
       }
     }
     stride *= r;
@@ -45,6 +47,9 @@ std::vector<Complex> roots_of(const Transform& t) {
     const auto at = static_cast<size_t>(kernel::radix_roots_at(t, r));
     if (roots.size() > at) continue;
     for (int64_t i = 0; i < r; ++i) roots.push_back(root(i, r));
+  }
+  if (t.is_paired()) {
+    for (int64_t k = 0; k <= size; ++k) roots.push_back(root(k, t.size));
   }
   if (roots.empty()) roots.emplace_back(1);
   return roots;
@@ -81,6 +86,7 @@ std::vector<Complex> transformed(const Transform& t, const std::vector<T>& sourc
       x.push_back(i < t.from_size
                       ? number(source.data(), (o * t.from_size + i) * t.inner + k, t.is_from_real)
                       : std::conj(x[static_cast<size_t>(t.size - i)]));
+      if (t.is_to_real && (i == 0 || 2 * i == t.size)) x.back().imag(0);
       norm += std::norm(x.back());
     }
     const auto size = static_cast<long double>(t.size);
@@ -156,11 +162,25 @@ Transform transform_of(DType part, int64_t outer, int64_t inner, std::vector<int
   return t;
 }
 
+// Of real numbers to half a spectrum, and back. An even number of them, where `is_paired`, take the
+// radices of half as many.
+Transform real_transform_of(DType part, int64_t outer, std::vector<int64_t> radices, bool is_paired,
+                            bool is_inverse) {
+  Transform t = transform_of(part, outer, 1, std::move(radices));
+  if (is_paired) t.size *= 2;
+  t.is_inverse = t.is_to_real = is_inverse;
+  t.is_from_real = !is_inverse;
+  const int64_t half = t.size / 2 + 1;
+  t.from_size = is_inverse ? half : t.size;
+  t.to_size = is_inverse ? t.size : half;
+  return t;
+}
+
 constexpr DType kParts[] = {DType::kF32, DType::kF64};
 
 TEST(Transform, EveryRadix) {
   for (const DType part : kParts) {
-    for (const int64_t r : {1, 2, 4, 8, 3, 5, 7, 11, 13, 17, 19, 23}) {
+    for (const int64_t r : {1, 2, 4, 8, 3, 5, 7, 11, 13, 17, 19, 23, 29, 37, 61}) {
       check_all_levels(transform_of(part, 17, 1, {r}));
       if (r > 1) check_all_levels(transform_of(part, 1, 18, {r, 2}));
       if (r > 1 && r < 8) check_all_levels(transform_of(part, 1, 17, {r, 2, r}));
@@ -180,15 +200,9 @@ TEST(Transform, PassesInPairs) {
         check_all_levels(t);
         t.is_inverse = true;
         check_all_levels(t);
-        if (radices.size() == 3) {
-          t.from_size = t.size / 2 + 1;
-          t.is_to_real = true;
-          check_all_levels(t);
-          t = transform_of(part, outer, inner, radices);
-          t.to_size = t.size / 2 + 1;
-          t.is_from_real = true;
-          check_all_levels(t);
-        }
+        if (inner != 1) continue;
+        check_all_levels(real_transform_of(part, outer, radices, true, false));
+        check_all_levels(real_transform_of(part, outer, radices, true, true));
       }
     }
   }
@@ -205,7 +219,7 @@ TEST(Transform, EveryLayoutOfLines) {
   }
 }
 
-TEST(Transform, InverseRealAndHalf) {
+TEST(Transform, Inverse) {
   for (const DType part : kParts) {
     for (const int64_t inner : {1, 5, 17}) {
       for (const std::vector<int64_t>& radices :
@@ -213,17 +227,52 @@ TEST(Transform, InverseRealAndHalf) {
         Transform t = transform_of(part, 21, inner, radices);
         t.is_inverse = true;
         check_all_levels(t);
-        t.from_size = t.size / 2 + 1;
-        check_all_levels(t);
-        t.is_to_real = true;
-        check_all_levels(t);
-        t = transform_of(part, 21, inner, radices);
-        t.is_from_real = true;
-        t.to_size = t.size / 2 + 1;
-        check_all_levels(t);
       }
     }
   }
+}
+
+// Fewer lines than lanes and more; pairs in an even and an odd number.
+TEST(Transform, RealNumbers) {
+  for (const DType part : kParts) {
+    for (const int64_t lines : {1, 7, 16, 21}) {
+      for (const bool is_inverse : {false, true}) {
+        for (const std::vector<int64_t>& radices : {std::vector<int64_t>{1},
+                                                    {2},
+                                                    {3},
+                                                    {8, 2},
+                                                    {4, 2, 3},
+                                                    {3, 5},
+                                                    {8, 8},
+                                                    {31},
+                                                    {2, 61}}) {
+          check_all_levels(real_transform_of(part, lines, radices, true, is_inverse));
+        }
+        for (const std::vector<int64_t>& radices :
+             {std::vector<int64_t>{1}, {3}, {3, 5}, {31}, {3, 7, 11}}) {
+          check_all_levels(real_transform_of(part, lines, radices, false, is_inverse));
+        }
+      }
+    }
+  }
+}
+
+// The first number of a spectrum of an even number of real ones, and the last one, are real: what
+// they hold beside that is not read.
+TEST(Transform, EndsOfHalfASpectrumAreReal) {
+  const Transform t = real_transform_of(DType::kF32, 1, {2}, true, true);
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const std::vector<float> source = {4, nan, 0, 0, 8, nan};
+  const std::vector<Complex> all = roots_of(t);
+  std::vector<float> roots, to(4);
+  for (const Complex& each : all) {
+    roots.push_back(static_cast<float>(each.real()));
+    roots.push_back(static_cast<float>(each.imag()));
+  }
+  PreparedTransform(t, 128).run(reinterpret_cast<const std::byte*>(source.data()),
+                                reinterpret_cast<const std::byte*>(roots.data()),
+                                reinterpret_cast<std::byte*>(to.data()), false, nullptr);
+  EXPECT_EQ(to, (std::vector<float>{3, -1, 3, -1}));
 }
 
 // With and without the pool.
@@ -253,9 +302,15 @@ TEST(Transform, NumbersThatDoNotFit) {
   t.radices = {8, 2};
   t.from_size = 9;
   EXPECT_EQ(kernel::why_not_a_transform(t), "9 elements for 16");
+  t.is_to_real = true;
+  EXPECT_EQ(kernel::why_not_a_transform(t), "real numbers on the wrong side");
   t.is_inverse = true;
+  EXPECT_EQ(kernel::why_not_a_transform(t), "radices 8 2 for 8");
+  t.radices = {8};
   EXPECT_EQ(kernel::why_not_a_transform(t), "");
-  t.outer = t.inner = int64_t{1} << 31;
+  t.inner = 2;
+  EXPECT_EQ(kernel::why_not_a_transform(t), "real numbers that are apart");
+  t = transform_of(DType::kF32, int64_t{1} << 31, int64_t{1} << 31, {8, 2});
   EXPECT_EQ(kernel::why_not_a_transform(t),
             "complex<f32>[2147483648,16,2147483648] takes more than 2^62 bytes");
   t.outer = t.inner = 1;
