@@ -708,20 +708,19 @@ Result<Shader> generate(const kernel::Kernel& kernel, const Target& target) {
   HEKLA_RETURN_IF_ERROR(kernel::verify(kernel.body).with_context(kernel.name));
 #endif
   const Status native = check_features(kernel, target);
-  if (native.ok()) {
-    // SPIR-V leaves the rounding of its own conversions of f16 to the driver.
-    HEKLA_ASSIGN_OR_RETURN(const kernel::Kernel expanded, kernel::emulate(kernel, {.f16 = true}));
-    return generate_native(expanded, target);
-  }
-  if (native.code() != StatusCode::kUnimplemented) return native;
-  // f64 goes with i64, whose bits it may be cast to.
-  const kernel::Emulation emulation = {
-      .f16 = true, .i64 = !target.int64, .f64 = !target.int64 || !target.float64};
+  const bool is_native = native.ok();
+  if (!is_native && native.code() != StatusCode::kUnimplemented) return native;
+  // SPIR-V leaves the rounding of its own conversions of f16 to the driver. f64 goes with i64, whose
+  // bits it may be cast to.
+  const kernel::Emulation emulation = {.f16 = true,
+                                       .i64 = !is_native && !target.int64,
+                                       .f64 = !is_native && (!target.int64 || !target.float64)};
   const Result<kernel::Kernel> emulated = kernel::emulate(kernel, emulation);
-  if (!emulated.ok()) {
+  if (!emulated.ok() && !is_native) {
     return unimplemented("{}; without: {}", native.message(), emulated.status().message());
   }
-  HEKLA_RETURN_IF_ERROR(check_features(*emulated, target));
+  HEKLA_RETURN_IF_ERROR(emulated.status());
+  if (!is_native) HEKLA_RETURN_IF_ERROR(check_features(*emulated, target));
   return generate_native(*emulated, target);
 }
 

@@ -42,9 +42,10 @@ class WithoutF16 : public Rewriter {
     return inst.op == Op::kHalfToFloat && f_[argument].op == Op::kFloatToHalf;
   }
 
-  Values rewrite(const Instruction& inst) override {
+  Values rewrite(Value v) override {
+    const Instruction& inst = f_[v];
     if (inst.op != Op::kHalfToFloat && inst.op != Op::kFloatToHalf) return copy(inst);
-    if (!is_needed_[static_cast<size_t>(&inst - f_.instructions().data())]) {
+    if (!is_needed_[static_cast<size_t>(v)]) {
       return {b_.constant_bits(inst.type, 0)};
     }
     const Value from = inst.arguments[0];

@@ -297,7 +297,8 @@ class WithoutF64 : public Rewriter {
   std::vector<ScalarType> types(ScalarType type) const override { return {now(type)}; }
   Num num(Value v) { return {b_, one(v)}; }
 
-  Values rewrite(const Instruction& inst) override {
+  Values rewrite(Value v) override {
+    const Instruction& inst = f_[v];
     const auto from_f64 = [&](size_t i) { return f_.type(inst.arguments[i]) == ScalarType::kF64; };
     const bool makes = inst.type == ScalarType::kF64;
     const Num x = num(inst.arguments[0]);

@@ -170,7 +170,8 @@ class WithoutI64 : public Rewriter {
   static Values values(const Wide& x) { return {x.low.v, x.high.v}; }
   Num num(Value v) { return {b_, one(v)}; }
 
-  Values rewrite(const Instruction& inst) override {
+  Values rewrite(Value v) override {
+    const Instruction& inst = f_[v];
     const bool makes = inst.type == ScalarType::kI64;
     switch (inst.op) {
       case Op::kLoad: {

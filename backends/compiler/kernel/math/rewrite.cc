@@ -79,7 +79,7 @@ void Rewriter::walk(int32_t region) {
     } else if (inst.op == Op::kTeamLoad) {
       made_[v] = {b_.team_load(unpack_team_memory(inst.immediate), one(inst.arguments[0]))};
     } else {
-      made_[v] = rewrite(inst);
+      made_[v] = rewrite(v);
     }
   }
 }

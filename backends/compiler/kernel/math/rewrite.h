@@ -37,7 +37,7 @@ class Rewriter {
   // What a value of this type becomes.
   virtual std::vector<ScalarType> types(ScalarType type) const = 0;
   // Any instruction but constants, parameters and loops.
-  virtual Values rewrite(const Instruction& inst) = 0;
+  virtual Values rewrite(Value v) = 0;
 
   // What a value of the old function has become.
   Values of(Value v);
