@@ -24,6 +24,7 @@ constexpr int64_t kMaxBlocks = 8;
 // of a matrix and elements of all. For solves the same with right-hand sides that fill vectors;
 // with fewer of them rows alone: kernels of f32 are as fast or faster with one right-hand side, and
 // with few of them up to kLapackManyFrom rows.
+constexpr int64_t kLapackLaneRows = 16;
 constexpr int64_t kLapackCholeskyFrom = 12;
 constexpr int64_t kLapackCholeskyElements = 1536;
 constexpr int64_t kLapackFullVectors = 16;
@@ -296,11 +297,13 @@ bool is_for_lapack(const ir::Operation& op) {
   const ir::Type& a = op.operand(0)->type();
   if (!is_complex(a.dtype()) && compute_dtype(a.dtype()) != a.dtype()) return false;
   if (op.code() == OpCode::kCholesky) {
+    if (a.dims().back() <= kLapackLaneRows) return true;
     return a.dims().back() >= kLapackCholeskyFrom &&
            element_count(a.dims()) >= kLapackCholeskyElements;
   }
   const Dims& b = op.operand(1)->type().dims();
   const int64_t columns = ir::bool_value(op, "left_side") ? b.back() : b[b.size() - 2];
+  if (std::max(a.dims().back(), columns) <= kLapackLaneRows) return true;
   if (columns >= kLapackFullVectors && a.dims().back() >= kLapackWideSolveFrom &&
       element_count(a.dims()) >= kLapackWideSolveElements) {
     return true;

@@ -325,8 +325,15 @@ TEST(Expand, SolvesAreLeftToLapackByTheirSizes) {
     bool is_left, stays;
   };
   for (const Case& c : {
+           // In lanes of vectors.
+           Case{"", "1", "1", "f32", true, true},
+           {"7x", "16", "16", "f64", false, true},
+           {"700x", "17", "16", "f64", true, false},
+           {"700x", "16", "17", "f64", true, false},
+           {"700x", "16", "17", "f64", false, false},
+           {"700x", "4", "4", "f16", true, false},
            // 16 right-hand sides, 32 rows, 8,192 elements.
-           Case{"", "90", "16", "f32", true, false},
+           {"", "90", "16", "f32", true, false},
            {"", "91", "16", "f32", true, true},
            {"", "91", "16", "f32", false, true},
            {"", "91", "15", "f32", true, false},
@@ -366,11 +373,13 @@ TEST(Expand, CholeskyIsLeftToLapackByItsSizes) {
     const char *batch, *rows;
     bool stays;
   };
-  for (const Case& c : {Case{"", "39", false},
-                        {"", "40", true},
-                        {"256x", "11", false},
-                        {"10x", "12", false},
-                        {"11x", "12", true}}) {
+  for (const Case& c : {Case{"", "1", true},  // in lanes of vectors
+                        {"256x", "16", true},
+                        {"", "17", false},
+                        {"5x", "17", false},
+                        {"6x", "17", true},
+                        {"", "39", false},
+                        {"", "40", true}}) {
     const std::string type = std::string("tensor<") + c.batch + c.rows + "x" + c.rows + "xf32>";
     ModulePtr module = read("func.func @main(%x: " + type + ") -> " + type +
                             " {\n  %a = stablehlo.cholesky %x, lower = true : " + type +
