@@ -9,9 +9,13 @@ namespace {
 
 using Data = std::vector<Datum>;
 
-// Jacobi's rotations take more operations than LAPACK's reduction to three diagonals: of how many
-// matrices the lanes must be full to make up for it. One of 4 rows takes a third of the time.
-int64_t least_eigen_batch(int64_t n) { return n <= 4 ? 1 : n <= 8 ? 2 : n <= 12 ? 3 : 4; }
+// Jacobi's rotations take more operations than LAPACK's reduction to three diagonals: how many
+// matrices must share them to make up for it.
+int64_t least_eigen_batch(int64_t n, bool complex) {
+  if (n <= 4) return 2;
+  if (n <= 8) return 3;
+  return (n <= 12 ? 5 : 6) + (complex ? 2 : 0);
+}
 
 // Sweeps times rotations times what each turns.
 constexpr int64_t kSweeps = 7;
@@ -35,8 +39,8 @@ bool goes_in_lanes(const LapackCall& call, const lapack::Table& lapack) {
     case LapackRoutine::kOrgqr:
       return call.k > 0;
     case LapackRoutine::kSyevd:
-      return call.mode == 'V' &&
-             call.batch() >= std::min<int64_t>(least_eigen_batch(call.n), lapack.lanes(call.type));
+      return call.mode == 'V' && std::min<int64_t>(call.batch(), lapack.lanes(call.type)) >=
+                                     least_eigen_batch(call.n, is_complex(call.dtype));
     default:
       return false;
   }

@@ -20,11 +20,13 @@ using Values = ir::GraphBuilder::Values;
 constexpr int64_t kBlock = 64;
 constexpr int64_t kMaxBlocks = 8;
 
-// From which sizes on a host step by LAPACK takes less time than kernels: for Cholesky factors rows
-// of a matrix and elements of all. For solves the same with right-hand sides that fill vectors;
-// with fewer of them rows alone: kernels of f32 are as fast or faster with one right-hand side, and
-// with few of them up to kLapackManyFrom rows.
+// From which sizes on a host step by LAPACK takes less time than kernels: of matrices with few
+// rows, which go into lanes of vectors, elements of all; for other Cholesky factors rows of a
+// matrix and elements of all. For solves the same with right-hand sides that fill vectors; with
+// fewer of them rows alone: kernels of f32 are as fast or faster with one right-hand side, and with
+// few of them up to kLapackManyFrom rows.
 constexpr int64_t kLapackLaneRows = 16;
+constexpr int64_t kLapackLaneElements = 1024;
 constexpr int64_t kLapackCholeskyFrom = 12;
 constexpr int64_t kLapackCholeskyElements = 1536;
 constexpr int64_t kLapackFullVectors = 16;
@@ -296,21 +298,23 @@ bool is_for_lapack(const ir::Operation& op) {
   if (!is_plain(op)) return false;
   const ir::Type& a = op.operand(0)->type();
   if (!is_complex(a.dtype()) && compute_dtype(a.dtype()) != a.dtype()) return false;
+  const int64_t rows = a.dims().back();
+  const bool fits_lanes =
+      rows > 1 && rows <= kLapackLaneRows && element_count(a.dims()) >= kLapackLaneElements;
   if (op.code() == OpCode::kCholesky) {
-    if (a.dims().back() <= kLapackLaneRows) return true;
-    return a.dims().back() >= kLapackCholeskyFrom &&
-           element_count(a.dims()) >= kLapackCholeskyElements;
+    if (fits_lanes) return true;
+    return rows >= kLapackCholeskyFrom && element_count(a.dims()) >= kLapackCholeskyElements;
   }
   const Dims& b = op.operand(1)->type().dims();
   const int64_t columns = ir::bool_value(op, "left_side") ? b.back() : b[b.size() - 2];
-  if (std::max(a.dims().back(), columns) <= kLapackLaneRows) return true;
-  if (columns >= kLapackFullVectors && a.dims().back() >= kLapackWideSolveFrom &&
+  if (fits_lanes && columns <= kLapackLaneRows) return true;
+  if (columns >= kLapackFullVectors && rows >= kLapackWideSolveFrom &&
       element_count(a.dims()) >= kLapackWideSolveElements) {
     return true;
   }
-  if (a.dims().back() < kLapackSolveFrom) return false;
+  if (rows < kLapackSolveFrom) return false;
   if (a.dtype() != DType::kF32) return true;
-  return columns > 1 && std::max(a.dims().back(), columns) >= kLapackManyFrom;
+  return columns > 1 && std::max(rows, columns) >= kLapackManyFrom;
 }
 
 Status expand(ir::Module& module, bool lapack) {

@@ -326,12 +326,15 @@ TEST(Expand, SolvesAreLeftToLapackByTheirSizes) {
   };
   for (const Case& c : {
            // In lanes of vectors.
-           Case{"", "1", "1", "f32", true, true},
-           {"7x", "16", "16", "f64", false, true},
+           Case{"3x", "16", "16", "f32", true, false},
+           {"4x", "16", "16", "f64", false, true},
+           {"2x128x", "2", "1", "complex<f32>", true, true},
+           {"255x", "2", "1", "f32", true, false},
+           {"9000x", "1", "4", "f32", true, false},
            {"700x", "17", "16", "f64", true, false},
            {"700x", "16", "17", "f64", true, false},
            {"700x", "16", "17", "f64", false, false},
-           {"700x", "4", "4", "f16", true, false},
+           {"700x", "4", "4", "bf16", true, false},
            // 16 right-hand sides, 32 rows, 8,192 elements.
            {"", "90", "16", "f32", true, false},
            {"", "91", "16", "f32", true, true},
@@ -373,8 +376,11 @@ TEST(Expand, CholeskyIsLeftToLapackByItsSizes) {
     const char *batch, *rows;
     bool stays;
   };
-  for (const Case& c : {Case{"", "1", true},  // in lanes of vectors
-                        {"256x", "16", true},
+  for (const Case& c : {Case{"9000x", "1", false},
+                        {"255x", "2", false},
+                        {"256x", "2", true},  // in lanes of vectors
+                        {"3x", "16", false},
+                        {"4x", "16", true},
                         {"", "17", false},
                         {"5x", "17", false},
                         {"6x", "17", true},
