@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <cmath>
+#include <complex>
+#include <optional>
 
 #include "backends/compiler/passes/erf.h"
 #include "backends/compiler/passes/passes.h"
@@ -124,6 +126,39 @@ Value* expand_cholesky(ir::GraphBuilder& g, const ir::Operation& op) {
   l = g.select(where_rows(g, "GE", dims), l, g.constant(dtype, dims, 0));
   if (!is_lower) l = g.conjugate(g.transpose(l, {0, 2, 1}));
   return g.reshape(g.convert(l, type.dtype()), type.dims());
+}
+
+// The real number that all elements of a complex value are; nullopt of others.
+std::optional<double> real_splat(const Value& value) {
+  const Value* from = &value;
+  const ir::Operation* op = from->defining_op();
+  if (op != nullptr && op->code() == OpCode::kBroadcastInDim) from = op->operand(0);
+  const ir::DenseValue* dense = ir::constant_value(*from);
+  if (dense == nullptr || dense->values.size() != 1) return std::nullopt;
+  std::complex<double> number;
+  if (dense->values.dtype() == DType::kC64) {
+    number = *dense->values.as<std::complex<float>>();
+  } else if (dense->values.dtype() == DType::kC128) {
+    number = *dense->values.as<std::complex<double>>();
+  } else {
+    return std::nullopt;
+  }
+  if (number.imag() != 0 || !std::isfinite(number.real()) || number.real() == 0)
+    return std::nullopt;
+  return number.real();
+}
+
+// What JAX takes the factor of is (a + a^H) / 2, of complex numbers by a division whose care for
+// infinities and signs of zeros takes longer than the factor, which has no use for it: by parts.
+void divide_by_parts(ir::GraphBuilder& g, ir::Operation& cholesky) {
+  const ir::Operation* quotient = cholesky.operand(0)->defining_op();
+  if (quotient == nullptr || quotient->code() != OpCode::kDivide) return;
+  const std::optional<double> divisor = real_splat(*quotient->operand(1));
+  if (!divisor) return;
+  Value* x = quotient->operand(0);
+  Value* by = g.constant(complex_part(x->type().dtype()), x->type().dims(), *divisor);
+  cholesky.set_operand(0, g.make(OpCode::kComplex, {g.divide(g.make(OpCode::kReal, {x}), by),
+                                                    g.divide(g.make(OpCode::kImag, {x}), by)}));
 }
 
 // x with a x = r for a lower triangle a [batch, w, w] and r [batch, w, c], row by row.
@@ -263,8 +298,10 @@ Status expand_block(ir::Block& block, const ir::Module& module, bool lapack) {
         HEKLA_RETURN_IF_ERROR(expand_block(*inner, module, lapack));
       }
     }
-    if (!is_plain(*op) || (lapack && is_for_lapack(*op))) continue;
+    if (!is_plain(*op)) continue;
     ir::GraphBuilder g(block, op, op->location());
+    if (op->code() == OpCode::kCholesky) divide_by_parts(g, *op);
+    if (lapack && is_for_lapack(*op)) continue;
     Values results;
     switch (op->code()) {
       case OpCode::kCholesky:

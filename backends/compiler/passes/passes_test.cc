@@ -307,6 +307,30 @@ TEST(Expand, ErfOfOlderSendersIsElementwise) {
   }
 }
 
+TEST(Expand, ComplexNumbersForCholeskyAreHalvedByParts) {
+  for (const auto& [divisor, by_parts] :
+       {std::pair{"(2.0, 0.0)", true}, {"(2.0, 1.0)", false}, {"(0.0, 0.0)", false}}) {
+    ModulePtr module = read(std::string("func.func @main(%x: tensor<64x4x4xcomplex<f32>>) -> ") +
+                            "tensor<64x4x4xcomplex<f32>> {\n"
+                            "  %c = stablehlo.constant dense<" +
+                            divisor +
+                            "> : tensor<complex<f32>>\n"
+                            "  %d = stablehlo.broadcast_in_dim %c, dims = [] : "
+                            "(tensor<complex<f32>>) -> tensor<64x4x4xcomplex<f32>>\n"
+                            "  %h = stablehlo.divide %x, %d : tensor<64x4x4xcomplex<f32>>\n"
+                            "  %a = stablehlo.cholesky %h, lower = true : "
+                            "tensor<64x4x4xcomplex<f32>>\n"
+                            "  return %a : tensor<64x4x4xcomplex<f32>>\n}\n");
+    ASSERT_TRUE(expand(*module, /*lapack=*/true).ok());
+    clean_up(*module);
+    expect_valid(*module);
+    const Names names = operations(*module);
+    EXPECT_EQ(std::count(names.begin(), names.end(), "complex"), by_parts ? 1 : 0) << divisor;
+    EXPECT_EQ(std::count(names.begin(), names.end(), "divide"), by_parts ? 2 : 1) << divisor;
+    EXPECT_EQ(std::count(names.begin(), names.end(), "cholesky"), 1) << divisor;
+  }
+}
+
 TEST(Expand, CholeskyBecomesLoopsAndContractions) {
   ModulePtr module = read(
       "func.func @main(%x: tensor<64x64xf32>) -> tensor<64x64xf32> {\n"
