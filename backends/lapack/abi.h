@@ -113,6 +113,9 @@ struct Table {
   // As syevd with vectors. Info -4: the triangle is not finite; 1: the iteration did not end.
   void (*syevd_lanes)(Type t, char uplo, bool by_rows, int32_t n, int64_t count, const void* from,
                       void* vectors, void* values, int32_t* infos);
+  // As gesdd with mode A or S; a stays. Infos as syevd_lanes.
+  void (*gesdd_lanes)(Type t, char mode, bool by_rows, int32_t m, int32_t n, int64_t count,
+                      const void* a, void* s, void* u, void* vt, int32_t* infos);
 };
 
 }  // namespace hekla::lapack

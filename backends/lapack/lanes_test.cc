@@ -515,5 +515,81 @@ TYPED_TEST(LanesTest, EigenvectorsOfHermitianMatrices) {
   }
 }
 
+TYPED_TEST(LanesTest, SingularVectors) {
+  using T = TypeParam;
+  using Test = LanesTest<T>;
+  using R = typename Test::R;
+  for (int32_t m = 1; m <= kMostLaneRows; ++m) {
+    for (const int32_t n : {m, std::max(1, m - 3), std::min(kMostLaneRows, m + 2), 1}) {
+      for (const char mode : {'S', 'A'}) {
+        for (const bool by_rows : {false, true}) {
+          const int64_t count = 2 * table()->lanes(Test::kType) + 3;
+          const int32_t most = std::min(m, n);
+          Batch<T> a(count, m, n, by_rows);
+          fill(a);
+          std::vector<R> sizes(count, 1);
+          for (int64_t b = 0; b < count; ++b) {
+            const int64_t kind = b % 8;
+            if (kind == 2) sizes[b] = std::numeric_limits<R>::max() / 64;
+            if (kind == 3) sizes[b] = std::numeric_limits<R>::min() * 64;
+            for (int32_t i = 0; i < m; ++i) {
+              for (int32_t j = 0; j < n; ++j) {
+                T& x = a.at(b, i, j);
+                if (kind == 4) x = T(0);
+                if (kind == 5) x = T(i == j ? -1 : 0);
+                if (kind == 6) x = T(1);                     // of rank 1
+                if (kind == 7) x = j < 2 ? x : x * R(1e-9);  // of rank 2, almost
+                if (kind == 1 && j == n / 2) x = T(0);
+                x *= sizes[b];
+              }
+            }
+          }
+          const int64_t bad = count / 2;
+          a.at(bad, m / 2, n / 2) = T(by_rows ? Test::kNan : Test::kInfinity);
+          Batch<T> u(count, m, mode == 'A' ? m : most, by_rows);
+          Batch<T> vt(count, mode == 'A' ? n : most, n, by_rows);
+          std::vector<R> s(static_cast<size_t>(count * most));
+          std::vector<int32_t> infos(count);
+          table()->gesdd_lanes(Test::kType, mode, by_rows, m, n, count, a.numbers.data(), s.data(),
+                               u.numbers.data(), vt.numbers.data(), infos.data());
+          for (int64_t b = 0; b < count; ++b) {
+            const Batch<T> alone = a.one(b);
+            Batch<T> left = u.one(b), right = vt.one(b);
+            std::vector<R> values(most);
+            int32_t info = 0;
+            table()->gesdd_lanes(Test::kType, mode, by_rows, m, n, 1, alone.numbers.data(),
+                                 values.data(), left.numbers.data(), right.numbers.data(), &info);
+            EXPECT_TRUE(u.same_bits(left, b));
+            EXPECT_TRUE(vt.same_bits(right, b));
+            EXPECT_EQ(std::memcmp(values.data(), s.data() + b * most, sizeof(R) * most), 0);
+            EXPECT_EQ(info, infos[b]);
+            if (b == bad) {
+              EXPECT_EQ(info, -4);
+              continue;
+            }
+            ASSERT_EQ(info, 0) << m << " " << n << " " << b;
+            EXPECT_TRUE(std::is_sorted(values.rbegin(), values.rend()));
+            EXPECT_GE(values.back(), 0);
+            const Exact l = exact(u, b), r = exact(vt, b);
+            EXPECT_LE(distance(product(adjoint(l), l), identity(l.n)), 8 * m * Test::kEpsilon)
+                << m << " " << n << " " << b;
+            EXPECT_LE(distance(product(r, adjoint(r)), identity(r.m)), 8 * n * Test::kEpsilon)
+                << m << " " << n << " " << b;
+            Exact scaled(m, most), want = exact(a, b), rows(most, n);
+            for (int32_t j = 0; j < most; ++j) {
+              const long double value = static_cast<long double>(values[j]) / sizes[b];
+              for (int32_t i = 0; i < m; ++i) scaled.at(i, j) = l.at(i, j) * value;
+              for (int32_t i = 0; i < n; ++i) rows.at(j, i) = r.at(j, i);
+            }
+            for (Wide& x : want.numbers) x /= static_cast<long double>(sizes[b]);
+            EXPECT_LE(distance(product(scaled, rows), want), 8 * std::max(m, n) * Test::kEpsilon)
+                << m << " " << n << " " << b << mode;
+          }
+        }
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace hekla::lapack

@@ -17,6 +17,11 @@ int64_t least_eigen_batch(int64_t n, bool complex) {
   return (n <= 12 ? 5 : 6) + (complex ? 2 : 0);
 }
 
+int64_t least_singular_batch(int64_t n, bool complex) {
+  if (n <= 8) return n <= 4 ? 1 : 3;
+  return (n <= 12 ? 4 : 5) + (complex ? 2 : 0);
+}
+
 // Sweeps times rotations times what each turns.
 constexpr int64_t kSweeps = 7;
 
@@ -41,6 +46,11 @@ bool goes_in_lanes(const LapackCall& call, const lapack::Table& lapack) {
     case LapackRoutine::kSyevd:
       return call.mode == 'V' && std::min<int64_t>(call.batch(), lapack.lanes(call.type)) >=
                                      least_eigen_batch(call.n, is_complex(call.dtype));
+    case LapackRoutine::kGesdd:
+      return call.mode != 'N' && call.results[2].by_columns == call.operands[0].by_columns &&
+             call.results[3].by_columns == call.operands[0].by_columns &&
+             std::min<int64_t>(call.batch(), lapack.lanes(call.type)) >=
+                 least_singular_batch(std::max(call.m, call.n), is_complex(call.dtype));
     default:
       return false;
   }
@@ -96,6 +106,14 @@ Result<Data> run_in_lanes(const LapackCall& call, const lapack::Table& lapack, c
       run(2, [&](int64_t first, int64_t count) {
         lapack.orgqr_lanes(call.type, by_rows, m, n, k, count, from(0, first), from(1, first),
                            at(0, first));
+      });
+      break;
+    case LapackRoutine::kGesdd:
+      // LAPACK destroys this one; nobody reads it.
+      std::fill_n(to[0], static_cast<size_t>(out[0].size_bytes()), std::byte{0});
+      run(8 * kSweeps, [&](int64_t first, int64_t count) {
+        lapack.gesdd_lanes(call.type, call.mode, by_rows, m, n, count, from(0, first), at(1, first),
+                           at(2, first), at(3, first), whole(4, first));
       });
       break;
     default:

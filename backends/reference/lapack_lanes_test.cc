@@ -48,7 +48,7 @@ TEST(LapackLanes, SmallMatricesGoIntoThem) {
   LapackCall none = call_of(LapackRoutine::kOrgqr, DType::kF64, 9, 4, 4);
   none.k = 0;
   EXPECT_FALSE(goes_in_lanes(none, table));
-  EXPECT_FALSE(goes_in_lanes(call_of(LapackRoutine::kGesdd, DType::kF64, 9, 4, 4), table));
+  EXPECT_FALSE(goes_in_lanes(call_of(LapackRoutine::kGesvd, DType::kF64, 9, 4, 4), table));
 }
 
 TEST(LapackLanes, EigenvectorsOfAsManyAsShareTheWork) {
@@ -74,6 +74,34 @@ TEST(LapackLanes, EigenvectorsOfAsManyAsShareTheWork) {
   LapackCall values = call_of(LapackRoutine::kSyevd, DType::kF64, 100, 4, 4);
   values.mode = 'N';
   EXPECT_FALSE(goes_in_lanes(values, with_lanes<8>()));
+}
+
+TEST(LapackLanes, SingularVectorsOfAsManyAsShareTheWork) {
+  struct Case {
+    int64_t m, n, least;
+    DType dtype;
+  };
+  for (const Case& c : {Case{4, 4, 1, DType::kC64},
+                        {2, 5, 3, DType::kF32},
+                        {8, 8, 3, DType::kC64},
+                        {12, 3, 4, DType::kF64},
+                        {16, 16, 5, DType::kF32},
+                        {3, 12, 6, DType::kC64},
+                        {16, 1, 7, DType::kC128}}) {
+    const auto goes = [&](int64_t batch, const lapack::Table& table, char mode) {
+      LapackCall call = call_of(LapackRoutine::kGesdd, c.dtype, batch, c.m, c.n);
+      call.mode = mode;
+      call.results.resize(4, call.results[0]);
+      return goes_in_lanes(call, table);
+    };
+    for (const char mode : {'A', 'S'}) {
+      EXPECT_FALSE(goes(c.least - 1, with_lanes<16>(), mode)) << c.m;
+      EXPECT_TRUE(goes(c.least, with_lanes<16>(), mode)) << c.m;
+      EXPECT_EQ(goes(100, with_lanes<2>(), mode), c.least <= 2) << c.m;
+      EXPECT_EQ(goes(100, with_lanes<4>(), mode), c.least <= 4) << c.m;
+    }
+    EXPECT_FALSE(goes(100, with_lanes<16>(), 'N')) << c.m;
+  }
 }
 
 TEST(LapackLanes, PivotsPermuteRows) {

@@ -316,6 +316,14 @@ def test_batches_of_small_matrices(lapack, dtype, n):
     near(v[good] * w[good][:, None] @ adjoint(v[good]), p[good], size)
     near(w[good], np.linalg.eigvalsh(p[good]), size)
     assert np.isnan(w[hole]).all() and np.isnan(v[hole]).all()
+    for full in (False, True):
+        tall = bad[:, :, :n - 1]
+        for x in (tall, tall.swapaxes(1, 2)):
+            u, s, vt = lapack(lambda x: tuple(jnp.linalg.svd(x, full_matrices=full)), x)
+            k = n - 1
+            near((u[..., :k] * s[:, None] @ vt[:, :k])[good], x[good], size)
+            near((adjoint(u) @ u)[good], np.broadcast_to(np.eye(u.shape[-1]), u[good].shape[:1] + (u.shape[-1],) * 2), n)
+            near(s[good], np.linalg.svd(x[good])[1], size)
     part_w, part_v = lapack(jnp.linalg.eigh, bad[batch - 17:])
     assert np.array_equal(part_w, w[batch - 17:], True) and np.array_equal(part_v, v[batch - 17:], True)
 

@@ -43,5 +43,9 @@ void syevd_lanes(Type t, char uplo, bool by_rows, int32_t n, int64_t count, cons
                  void* vectors, void* values, int32_t* infos) {
   kernels(t).eigen(uplo, by_rows, n, count, from, vectors, values, infos);
 }
+void gesdd_lanes(Type t, char mode, bool by_rows, int32_t m, int32_t n, int64_t count,
+                 const void* a, void* s, void* u, void* vt, int32_t* infos) {
+  kernels(t).svd(mode == 'A', by_rows, m, n, count, a, s, u, vt, infos);
+}
 
 }  // namespace hekla::lapack

@@ -23,5 +23,7 @@ void orgqr_lanes(Type t, bool by_rows, int32_t m, int32_t n, int32_t k, int64_t 
                  const void* from, const void* tau, void* to);
 void syevd_lanes(Type t, char uplo, bool by_rows, int32_t n, int64_t count, const void* from,
                  void* vectors, void* values, int32_t* infos);
+void gesdd_lanes(Type t, char mode, bool by_rows, int32_t m, int32_t n, int64_t count,
+                 const void* a, void* s, void* u, void* vt, int32_t* infos);
 
 }  // namespace hekla::lapack

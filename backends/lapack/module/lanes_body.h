@@ -7,6 +7,8 @@
 #include "backends/lapack/module/lanes_qr.h"
 // NOLINTNEXTLINE
 #include "backends/lapack/module/lanes_eigen.h"
+// NOLINTNEXTLINE
+#include "backends/lapack/module/lanes_svd.h"
 
 namespace hekla::lapack {
 namespace {
@@ -182,7 +184,7 @@ void lu(bool by_rows, int64_t m, int64_t n, int64_t count, const void* from, voi
 
 template <typename R, int P>
 constexpr LaneKernels kOf = {kLanes<R>, cholesky<R, P>,   solve<R, P>, lu<R, P>,
-                             qr<R, P>,  qr_vectors<R, P>, eigen<R, P>};
+                             qr<R, P>,  qr_vectors<R, P>, eigen<R, P>, svd<R, P>};
 
 }  // namespace
 

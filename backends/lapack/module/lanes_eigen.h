@@ -14,13 +14,17 @@ constexpr int32_t kNotFiniteInfo = -4;
 // Of matrices whose largest element is about 1: less counts for nothing, and its square may vanish.
 template <typename R>
 constexpr R kNegligible = sizeof(R) == 4 ? 0x1p-60 : 0x1p-500;
+// What is beside the diagonal less than that changes nothing, but products of such numbers, which
+// are not normal, take a hundred times as long.
+template <typename R>
+constexpr R kNothingBeside = sizeof(R) == 4 ? 0x1p-40 : 0x1p-200;
 
 // x and y become x cos - y conj(s) and x s + y cos, in the form of Rutishauser's: what a small
 // angle changes is rounded as something small.
 template <typename R, int P>
 struct Rotation {
   Number<R, P> sin;  // with the phase of what it removes
-  Vec<R> part;       // (1 - cos) / |sin|^2 times |sin|^2
+  Vec<R> part;       // 1 - cos
 
   void apply(Number<R, P>& x, Number<R, P>& y) const {
     const Number<R, P> a = x, b = y;
@@ -30,6 +34,25 @@ struct Rotation {
     }
     take(x, b, conjugate(sin));
     add(y, a, sin);
+  }
+};
+
+// The smaller angle that makes a Hermitian matrix of two rows diagonal, in lanes where it is
+// needed: in its lower left corner it has `beside`, whose magnitude is `length`.
+template <typename R, int P>
+struct Angle {
+  Vec<R> tangent;  // times the phase of what goes
+  Rotation<R, P> turn;
+
+  Angle(Vec<R> low, Vec<R> high, const Number<R, P>& beside, Vec<R> length, Mask<R> needed) {
+    const Vec<R> safe = needed ? length : all(R(1)), twice = safe + safe, gap = high - low;
+    tangent = twice / (magnitude(gap) + root<R>(gap * gap + twice * twice));
+    tangent = gap < 0 ? -tangent : tangent;
+    tangent = needed ? tangent : Vec<R>{};
+    const Vec<R> cosine = R(1) / root<R>(R(1) + tangent * tangent);
+    const Vec<R> sine = tangent * cosine;
+    turn.part = sine * sine / (R(1) + cosine);
+    turn.sin = scaled(conjugate(beside), sine / safe);
   }
 };
 
@@ -67,22 +90,11 @@ class Jacobi {
     } else {
       length = root<R>(square(beside));
     }
-    const Mask<R> needed = wanted & (length > kNegligible<R>);
+    const Mask<R> needed = wanted & (length > kNothingBeside<R>);
     if (!any(needed)) return;
-    const Vec<R> safe = needed ? length : all(R(1));
-    const Vec<R> gap = high - low;
-    // tan = sign(gap) 2 |a| / (|gap| + sqrt(gap^2 + 4 |a|^2))
-    const Vec<R> twice = safe + safe;
-    Vec<R> tangent = twice / (magnitude(gap) + root<R>(gap * gap + twice * twice));
-    tangent = gap < 0 ? -tangent : tangent;
-    tangent = needed ? tangent : Vec<R>{};
-    const Vec<R> cosine = R(1) / root<R>(R(1) + tangent * tangent);
-    const Vec<R> sine = tangent * cosine;
-    Rotation<R, P> turn;
-    const Vec<R> along = sine / safe;
-    turn.part = sine * sine / (R(1) + cosine);
-    turn.sin = scaled(conjugate(beside), along);
-    const Vec<R> moved = needed ? tangent * length : Vec<R>{};
+    const Angle<R, P> angle(low, high, beside, length, needed);
+    const Rotation<R, P>& turn = angle.turn;
+    const Vec<R> moved = needed ? angle.tangent * length : Vec<R>{};
     a.at(p, p) = {{low - moved}};
     a.at(q, q) = {{high + moved}};
     a.at(q, p) = where(needed, Number<R, P>{}, beside);
@@ -121,7 +133,7 @@ void eigen(char uplo, bool by_rows, int64_t n, int64_t count, const void* from, 
   jacobi.a.order(by_rows != (uplo == 'U'), n, n);
   const bool is_conjugate = uplo == 'U';
   Tile<R, P>& v = jacobi.vectors;
-  v.order(by_rows, n, n);
+  v.order(false, n, n);
   for_groups<R>(count, [&](int64_t first, int width) {
     Tile<R, P>& a = jacobi.a;
     a.read(from, n * n, first, width);
@@ -161,7 +173,7 @@ void eigen(char uplo, bool by_rows, int64_t n, int64_t count, const void* from, 
       for (int64_t j = 0; j < n; ++j) {
         for (int64_t i = 0; i < n; ++i) {
           const Number<R, P>& x = v.at(i, order[j]);
-          R* out = columns + P * (i * v.row + j * v.column);
+          R* out = columns + P * (by_rows ? i * n + j : i + j * n);
           // A zero is positive, however often it was turned by nothing.
           for (int p = 0; p < P; ++p) out[p] = x.part[p][l] + R(0);
         }

@@ -28,6 +28,8 @@ struct LaneKernels {
                      const void* tau, void* to);
   void (*eigen)(char uplo, bool by_rows, int64_t n, int64_t count, const void* from, void* vectors,
                 void* values, int32_t* infos);
+  void (*svd)(bool wants_all, bool by_rows, int64_t m, int64_t n, int64_t count, const void* from,
+              void* values, void* left, void* right, int32_t* infos);
 };
 
 // f32, f64, c64, c128.

@@ -80,28 +80,33 @@ void qr(bool by_rows, int64_t m, int64_t n, int64_t count, const void* from, voi
   });
 }
 
-// The first n columns of the product of k reflectors.
+// The first n columns of the product of the k reflectors in `a`.
+template <typename R, int P>
+void multiply_reflectors(Tile<R, P>& a, int64_t m, int64_t n, int64_t k, const Number<R, P>* taus) {
+  const Number<R, P> zero{}, one{{all(R(1))}};
+  for (int64_t c = k; c < n; ++c) {
+    for (int64_t i = 0; i < m; ++i) a.at(i, c) = i == c ? one : zero;
+  }
+  for (int64_t j = k - 1; j >= 0; --j) {
+    const Number<R, P> factor = taus[j];
+    for (int64_t c = j + 1; c < n; ++c) reflect(a, m, j, c, factor);
+    Number<R, P> minus = factor;
+    for (int p = 0; p < P; ++p) minus.part[p] = -minus.part[p];
+    for (int64_t i = j + 1; i < m; ++i) a.at(i, j) = times(a.at(i, j), minus);
+    for (int p = 0; p < P; ++p) a.at(j, j).part[p] = one.part[p] - factor.part[p];
+    for (int64_t i = 0; i < j; ++i) a.at(i, j) = zero;
+  }
+}
+
 template <typename R, int P>
 void qr_vectors(bool by_rows, int64_t m, int64_t n, int64_t k, int64_t count, const void* from,
                 const void* tau, void* to) {
   Tile<R, P> a, factors;
   a.order(by_rows, m, n);
-  const Number<R, P> zero{}, one{{all(R(1))}};
   for_groups<R>(count, [&](int64_t first, int width) {
     a.read(from, m * n, first, width);
     factors.read(tau, k, first, width);
-    for (int64_t c = k; c < n; ++c) {
-      for (int64_t i = 0; i < m; ++i) a.at(i, c) = i == c ? one : zero;
-    }
-    for (int64_t j = k - 1; j >= 0; --j) {
-      const Number<R, P> factor = factors.numbers[j];
-      for (int64_t c = j + 1; c < n; ++c) reflect(a, m, j, c, factor);
-      Number<R, P> minus = factor;
-      for (int p = 0; p < P; ++p) minus.part[p] = -minus.part[p];
-      for (int64_t i = j + 1; i < m; ++i) a.at(i, j) = times(a.at(i, j), minus);
-      for (int p = 0; p < P; ++p) a.at(j, j).part[p] = one.part[p] - factor.part[p];
-      for (int64_t i = 0; i < j; ++i) a.at(i, j) = zero;
-    }
+    multiply_reflectors(a, m, n, k, factors.numbers);
     a.write(to, m * n, first, width);
   });
 }

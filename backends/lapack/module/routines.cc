@@ -406,10 +406,10 @@ const char* description() {
 }
 
 constexpr Table kTable = {
-    kTableVersion,  description, potrf,       trsm,        getrf,       geqrf,
-    geqp3,          orgqr,       ormqr,       syevd,       gesdd,       gesvd,
-    geev,           gees,        gehrd,       sytrd,       gtsv,        lane_count,
-    cholesky_lanes, trsm_lanes,  getrf_lanes, geqrf_lanes, orgqr_lanes, syevd_lanes,
+    kTableVersion, description, potrf,       trsm,        getrf,          geqrf,      geqp3,
+    orgqr,         ormqr,       syevd,       gesdd,       gesvd,          geev,       gees,
+    gehrd,         sytrd,       gtsv,        lane_count,  cholesky_lanes, trsm_lanes, getrf_lanes,
+    geqrf_lanes,   orgqr_lanes, syevd_lanes, gesdd_lanes,
 };
 
 }  // namespace
