@@ -35,7 +35,10 @@ struct Parallel {
   void (*give)(void* context, void* block);
 };
 
-inline constexpr int32_t kTableVersion = 2;
+// Of matrices in the lanes of vectors: rows and columns, right-hand sides.
+inline constexpr int32_t kMostLaneRows = 16;
+
+inline constexpr int32_t kTableVersion = 3;
 
 // `p` may be null: one thread, the system's memory. R stands for the real type of `t`. Letters are
 // LAPACK's.
@@ -87,6 +90,32 @@ struct Table {
   // lower and upper [n - 1], diagonal [n], all overwritten; b [n, columns].
   int32_t (*gtsv)(Type t, int32_t n, int32_t columns, void* lower, void* diagonal, void* upper,
                   void* b);
+
+  // Batches of `count` small matrices that follow each other, each in a lane of a vector, on the
+  // calling thread. No size is 0 or above kMostLaneRows. By rows: a matrix [m, n] lies in rows, not
+  // in columns. Results have the bits that follow from their own matrix, wherever it stands in the
+  // batch; `from` and `to` may be the same.
+
+  // Matrices that go together.
+  int32_t (*lanes)(Type t);
+  // As potrf, with zeros in the other triangle. Where a pivot is not positive the named triangle is
+  // NaN.
+  void (*cholesky_lanes)(Type t, char uplo, int32_t n, int64_t count, const void* from, void* to);
+  // As trsm of b to x.
+  void (*trsm_lanes)(Type t, char side, char uplo, char trans, char diag, int32_t m, int32_t n,
+                     int64_t count, const void* a, const void* b, void* x);
+  void (*getrf_lanes)(Type t, bool by_rows, int32_t m, int32_t n, int64_t count, const void* from,
+                      void* to, int32_t* pivots, int32_t* infos);
+  void (*geqrf_lanes)(Type t, bool by_rows, int32_t m, int32_t n, int64_t count, const void* from,
+                      void* to, void* tau);
+  void (*orgqr_lanes)(Type t, bool by_rows, int32_t m, int32_t n, int32_t k, int64_t count,
+                      const void* from, const void* tau, void* to);
+  // As syevd with vectors. Info -4: the triangle is not finite; 1: the iteration did not end.
+  void (*syevd_lanes)(Type t, char uplo, bool by_rows, int32_t n, int64_t count, const void* from,
+                      void* vectors, void* values, int32_t* infos);
+  // As gesdd with mode A or S; a stays. Infos as syevd_lanes.
+  void (*gesdd_lanes)(Type t, char mode, bool by_rows, int32_t m, int32_t n, int64_t count,
+                      const void* a, void* s, void* u, void* vt, int32_t* infos);
 };
 
 }  // namespace hekla::lapack

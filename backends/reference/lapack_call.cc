@@ -178,6 +178,7 @@ void set_shapes(LapackCall& call) {
     }
     case LapackRoutine::kGetrf:
       out = {{t, matrix}, {DType::kI32, {count}}, {info, none}};
+      if (call.has_permutation) out.insert(out.begin() + 2, {DType::kI32, {m}});
       break;
     case LapackRoutine::kGeqrf:
       out = {{t, matrix}, {t, {count}}};
@@ -336,6 +337,7 @@ Result<LapackCall> read_call(const ir::Operation& op) {
       (call.routine == LapackRoutine::kOrgqr && call.n > call.m)) {
     return misfit("sizes are");
   }
+  call.has_permutation = call.routine == LapackRoutine::kGetrf && op.result_count() == 4;
   set_shapes(call);
   if (call.routine == LapackRoutine::kGesdd || call.routine == LapackRoutine::kGesvd) {
     // Unused vectors may be of the size of all.

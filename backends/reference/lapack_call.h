@@ -57,6 +57,9 @@ struct LapackCall {
   char mode = 'N', second_mode = 'N';  // gees, geev ...
   char uplo = 'L', side = 'L', trans = 'N', diag = 'N';
   int64_t low = 1, high = 1;
+  // Of getrf: which rows its factors are of, from 0, as the result before `info`. jaxlib's has
+  // none.
+  bool has_permutation = false;
   std::vector<LapackArray> operands, results;
 
   int64_t batch() const { return element_count(batch_dims); }

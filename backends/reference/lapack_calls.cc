@@ -7,6 +7,7 @@
 
 #include "backends/lapack/library.h"
 #include "backends/reference/lapack_call.h"
+#include "backends/reference/lapack_lanes.h"
 #include "backends/reference/lapack_runner.h"
 #include "backends/reference/matrix_order.h"
 #include "runtime/program/ir/op_attributes.h"
@@ -210,6 +211,7 @@ Result<Data> run_call(const LapackCall& call, const Data& operands, std::string_
   const Table* lapack = lapack::table();
   if (lapack == nullptr) return unimplemented("{}: {}", target, lapack::why_missing());
   const LapackRunner runner(options);
+  if (goes_in_lanes(call, *lapack)) return run_in_lanes(call, *lapack, operands, runner);
   std::vector<HostArray> in, out;
   for (size_t i = 0; i < call.operands.size(); ++i) in.push_back(operands[i].array);
   std::vector<bool> is_copied(in.size());
@@ -257,6 +259,9 @@ Result<Data> run_call(const LapackCall& call, const Data& operands, std::string_
         return info;
       });
   if (error != 0) return check_info(error, target);
+  if (call.has_permutation) {
+    permute_by_pivots(call, out[1].as<int32_t>(), out[2].mutable_as<int32_t>(), 0, call.batch());
+  }
   Data results;
   for (size_t i = 0; i < call.results.size(); ++i) {
     HEKLA_ASSIGN_OR_RETURN(HostArray array, finish_result(call, i, std::move(out[i]), runner));

@@ -6,6 +6,7 @@
 #include "backends/lapack/library.h"
 #include "backends/reference/lapack_call.h"
 #include "backends/reference/lapack_calls.h"
+#include "backends/reference/lapack_lanes.h"
 #include "backends/reference/lapack_runner.h"
 #include "backends/reference/matrix_order.h"
 
@@ -32,6 +33,14 @@ Result<HostArray> lapack_cholesky(const HostArray& a, bool lower, const Evaluate
   HEKLA_ASSIGN_OR_RETURN(HostArray result, runner.result(0, a.dtype(), a.dims()));
   std::byte* data = result.mutable_data();
   const int64_t width = dtype_bytes(a.dtype()), bytes = n * n * width;
+  if (batch > 0 && fits_lane(n, n)) {
+    const double work = lane_work(type, n * n, n * n * n / 3);
+    for_lanes(*lapack, type, batch, work, runner, [&](int64_t first, int64_t count) {
+      lapack->cholesky_lanes(type, flipped(lower), static_cast<int32_t>(n), count,
+                             a.data() + first * bytes, data + first * bytes);
+    });
+    return result;
+  }
   // One triangle of it, zeros in the other.
   for_ranges(runner.for_each(), batch * n, static_cast<double>(n), [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
@@ -78,17 +87,27 @@ Result<HostArray> lapack_triangular_solve(const HostArray& a, const HostArray& b
   const int64_t batch = element_count(std::span(a.dims()).first(a.dims().size() - 2));
   HEKLA_ASSIGN_OR_RETURN(HostArray result, runner.result(0, b.dtype(), b.dims()));
   std::byte* data = result.mutable_data();
-  copy_by_tasks(data, b.data(), b.size_bytes(), runner.for_each());
   const int64_t width = dtype_bytes(a.dtype());
+  const int64_t a_bytes = n * n * width, bytes = rows * columns * width;
   const char trans = config.transpose_a == Transpose::kNoTranspose ? 'N'
                      : config.transpose_a == Transpose::kTranspose ? 'T'
                                                                    : 'C';
+  const char side = config.left_side ? 'R' : 'L', diag = config.unit_diagonal ? 'U' : 'N';
+  const auto m = static_cast<int32_t>(columns), k = static_cast<int32_t>(rows);
+  if (batch > 0 && fits_lane(n, n) && fits_lane(rows, columns)) {
+    const double work = lane_work(type, n * n + rows * columns, rows * columns * n / 2);
+    for_lanes(*lapack, type, batch, work, runner, [&](int64_t first, int64_t count) {
+      lapack->trsm_lanes(type, side, flipped(config.lower), trans, diag, m, k, count,
+                         a.data() + first * a_bytes, b.data() + first * bytes,
+                         data + first * bytes);
+    });
+    return result;
+  }
+  copy_by_tasks(data, b.data(), b.size_bytes(), runner.for_each());
   const int32_t error =
       for_matrices(batch, rows, columns, runner, [&](int64_t i, const Parallel* parallel) {
-        return lapack->trsm(parallel, type, config.left_side ? 'R' : 'L', flipped(config.lower),
-                            trans, config.unit_diagonal ? 'U' : 'N', static_cast<int32_t>(columns),
-                            static_cast<int32_t>(rows), a.data() + i * n * n * width,
-                            data + i * rows * columns * width);
+        return lapack->trsm(parallel, type, side, flipped(config.lower), trans, diag, m, k,
+                            a.data() + i * a_bytes, data + i * bytes);
       });
   if (error != 0) return check_info(error, "triangular_solve");
   return result;

@@ -101,10 +101,10 @@ def _svd(x, *, full_matrices, compute_uv, subset_by_index=None, algorithm=None, 
 
 def _lu(x, **_):
     m, n = x.shape[-2:]
-    lu, pivots, info = _call('getrf', [x], [((m, n), x.dtype), ((min(m, n),), np.int32),
-                                            ((), np.int32)])
-    pivots = pivots - 1
-    return [_where(info >= 0, lu), pivots, lax.linalg.lu_pivots_to_permutation(pivots, m)]
+    # With one result more than jaxlib's: the permutation, which in JAX is a loop over the pivots.
+    lu, pivots, permutation, _ = _call('getrf', [x], [((m, n), x.dtype), ((min(m, n),), np.int32),
+                                                      ((m,), np.int32), ((), np.int32)])
+    return [lu, pivots - 1, permutation]
 
 
 def _geqrf(x, **_):

@@ -264,6 +264,79 @@ def test_cholesky_and_solves(lapack, dtype, n):
 
 
 @pytest.mark.parametrize('dtype', DTYPES)
+@pytest.mark.parametrize('n', [2, 3, 8, 13, 16, 17])
+def test_batches_of_small_matrices(lapack, dtype, n):
+    # Of more elements than host steps take, no whole number of vectors, bad ones among them.
+    batch = 1100 // n // n + 19
+    a = matrix(batch, n, n, dtype=dtype)
+    p = (a @ adjoint(a) + n * np.eye(n)).astype(dtype)
+    singular, hole, indefinite = 1, batch // 2, batch - 1
+    good = np.delete(np.arange(batch), [singular, hole, indefinite])
+    size = np.abs(p).max() * n
+
+    bad = p.copy()
+    bad[indefinite, n - 1, n - 1] = -1
+    bad[hole, n - 1, 0] = bad[hole, 0, n - 1] = np.nan
+    l, = lapack(jnp.linalg.cholesky, bad)
+    near(l[good] @ adjoint(l[good]), p[good], size)
+    assert np.isnan(np.diagonal(l[[hole, indefinite]], 0, -2, -1)).all() and not np.triu(l, 1).any()
+
+    # Without a large diagonal, so that rows change places.
+    bad = a.copy()
+    bad[singular, :, 0] = 0
+    bad[hole, 0, 0] = np.nan
+    lu, pivots, rows = lapack(lambda x: lax.linalg.lu(x), bad)
+    fine = np.delete(np.arange(batch), hole)
+    low = np.tril(lu, -1) + np.eye(n, dtype=dtype)
+    near(low[fine] @ np.triu(lu[fine]), np.take_along_axis(bad, rows[..., None], -2)[fine], n)
+    assert np.isnan(lu[hole]).any() and (np.sort(rows) == np.arange(n)).all()
+    some = slice(batch - 5, batch)
+    for whole, part in zip((lu, pivots, rows), lapack(lambda x: lax.linalg.lu(x), bad[some])):
+        assert np.array_equal(whole[some], part)
+    det, = lapack(jnp.linalg.det, bad)
+    assert det[singular] == 0 and np.isnan(det[hole])
+    near(det[good], np.linalg.det(a[good]), np.abs(np.linalg.det(a[good])).max() * n)
+
+    b = matrix(batch, n, 5, dtype=dtype, seed=1)
+    x, = lapack(jnp.linalg.solve, p, b)
+    near(p @ x, b, n)
+    x, = lapack(jnp.linalg.inv, p)
+    near(p @ x, np.broadcast_to(np.eye(n), p.shape), n)
+    for lower, left, transpose in itertools.product((0, 1), (0, 1), (0, 1)):
+        t = ((np.tril if lower else np.triu)(a) / n + 2 * np.eye(n)).astype(dtype)
+        rhs = b if left else b.swapaxes(-1, -2)
+        x, = lapack(lambda t, b: lax.linalg.triangular_solve(
+            t, b, left_side=bool(left), lower=bool(lower), transpose_a=bool(transpose)), t, rhs)
+        op = t.swapaxes(-1, -2) if transpose else t
+        near(op @ x if left else x @ op, rhs, np.abs(x).max() * n)
+
+    bad = p.copy()
+    bad[hole, n - 1, n - 1] = np.inf
+    w, v = lapack(jnp.linalg.eigh, bad)
+    near(v[good] * w[good][:, None] @ adjoint(v[good]), p[good], size)
+    near(w[good], np.linalg.eigvalsh(p[good]), size)
+    assert np.isnan(w[hole]).all() and np.isnan(v[hole]).all()
+    for full in (False, True):
+        tall = bad[:, :, :n - 1]
+        for x in (tall, tall.swapaxes(1, 2)):
+            u, s, vt = lapack(lambda x: tuple(jnp.linalg.svd(x, full_matrices=full)), x)
+            k = n - 1
+            near((u[..., :k] * s[:, None] @ vt[:, :k])[good], x[good], size)
+            near((adjoint(u) @ u)[good], np.broadcast_to(np.eye(u.shape[-1]), u[good].shape[:1] + (u.shape[-1],) * 2), n)
+            near(s[good], np.linalg.svd(x[good])[1], size)
+    part_w, part_v = lapack(jnp.linalg.eigh, bad[batch - 17:])
+    assert np.array_equal(part_w, w[batch - 17:], True) and np.array_equal(part_v, v[batch - 17:], True)
+
+    bad = a[:, :, :n - 1].copy()
+    bad[singular] = 0
+    bad[hole, 0, 0] = np.nan
+    q, r = lapack(lambda x: tuple(jnp.linalg.qr(x, mode='complete')), bad)
+    near((q @ r)[fine], bad[fine], n)
+    near((adjoint(q) @ q)[fine], np.broadcast_to(np.eye(n), q[fine].shape), n)
+    assert np.isnan(q[hole]).any()
+
+
+@pytest.mark.parametrize('dtype', DTYPES)
 def test_failures_become_nan_matrix_by_matrix(lapack, dtype):
     for n in (3, 70):
         good = matrix(n, n, dtype=dtype)

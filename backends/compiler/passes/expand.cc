@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <cmath>
+#include <complex>
+#include <optional>
 
 #include "backends/compiler/passes/erf.h"
 #include "backends/compiler/passes/passes.h"
@@ -20,10 +22,13 @@ using Values = ir::GraphBuilder::Values;
 constexpr int64_t kBlock = 64;
 constexpr int64_t kMaxBlocks = 8;
 
-// From which sizes on a host step by LAPACK takes less time than kernels: for Cholesky factors rows
-// of a matrix and elements of all. For solves the same with right-hand sides that fill vectors;
-// with fewer of them rows alone: kernels of f32 are as fast or faster with one right-hand side, and
-// with few of them up to kLapackManyFrom rows.
+// From which sizes on a host step by LAPACK takes less time than kernels: of matrices with few
+// rows, which go into lanes of vectors, elements of all; for other Cholesky factors rows of a
+// matrix and elements of all. For solves the same with right-hand sides that fill vectors; with
+// fewer of them rows alone: kernels of f32 are as fast or faster with one right-hand side, and with
+// few of them up to kLapackManyFrom rows.
+constexpr int64_t kLapackLaneRows = 16;
+constexpr int64_t kLapackLaneElements = 1024;
 constexpr int64_t kLapackCholeskyFrom = 12;
 constexpr int64_t kLapackCholeskyElements = 1536;
 constexpr int64_t kLapackFullVectors = 16;
@@ -121,6 +126,39 @@ Value* expand_cholesky(ir::GraphBuilder& g, const ir::Operation& op) {
   l = g.select(where_rows(g, "GE", dims), l, g.constant(dtype, dims, 0));
   if (!is_lower) l = g.conjugate(g.transpose(l, {0, 2, 1}));
   return g.reshape(g.convert(l, type.dtype()), type.dims());
+}
+
+// The real number that all elements of a complex value are; nullopt of others.
+std::optional<double> real_splat(const Value& value) {
+  const Value* from = &value;
+  const ir::Operation* op = from->defining_op();
+  if (op != nullptr && op->code() == OpCode::kBroadcastInDim) from = op->operand(0);
+  const ir::DenseValue* dense = ir::constant_value(*from);
+  if (dense == nullptr || dense->values.size() != 1) return std::nullopt;
+  std::complex<double> number;
+  if (dense->values.dtype() == DType::kC64) {
+    number = *dense->values.as<std::complex<float>>();
+  } else if (dense->values.dtype() == DType::kC128) {
+    number = *dense->values.as<std::complex<double>>();
+  } else {
+    return std::nullopt;
+  }
+  if (number.imag() != 0 || !std::isfinite(number.real()) || number.real() == 0)
+    return std::nullopt;
+  return number.real();
+}
+
+// What JAX takes the factor of is (a + a^H) / 2, of complex numbers by a division whose care for
+// infinities and signs of zeros takes longer than the factor, which has no use for it: by parts.
+void divide_by_parts(ir::GraphBuilder& g, ir::Operation& cholesky) {
+  const ir::Operation* quotient = cholesky.operand(0)->defining_op();
+  if (quotient == nullptr || quotient->code() != OpCode::kDivide) return;
+  const std::optional<double> divisor = real_splat(*quotient->operand(1));
+  if (!divisor) return;
+  Value* x = quotient->operand(0);
+  Value* by = g.constant(complex_part(x->type().dtype()), x->type().dims(), *divisor);
+  cholesky.set_operand(0, g.make(OpCode::kComplex, {g.divide(g.make(OpCode::kReal, {x}), by),
+                                                    g.divide(g.make(OpCode::kImag, {x}), by)}));
 }
 
 // x with a x = r for a lower triangle a [batch, w, w] and r [batch, w, c], row by row.
@@ -260,8 +298,10 @@ Status expand_block(ir::Block& block, const ir::Module& module, bool lapack) {
         HEKLA_RETURN_IF_ERROR(expand_block(*inner, module, lapack));
       }
     }
-    if (!is_plain(*op) || (lapack && is_for_lapack(*op))) continue;
+    if (!is_plain(*op)) continue;
     ir::GraphBuilder g(block, op, op->location());
+    if (op->code() == OpCode::kCholesky) divide_by_parts(g, *op);
+    if (lapack && is_for_lapack(*op)) continue;
     Values results;
     switch (op->code()) {
       case OpCode::kCholesky:
@@ -295,19 +335,23 @@ bool is_for_lapack(const ir::Operation& op) {
   if (!is_plain(op)) return false;
   const ir::Type& a = op.operand(0)->type();
   if (!is_complex(a.dtype()) && compute_dtype(a.dtype()) != a.dtype()) return false;
+  const int64_t rows = a.dims().back();
+  const bool fits_lanes =
+      rows > 1 && rows <= kLapackLaneRows && element_count(a.dims()) >= kLapackLaneElements;
   if (op.code() == OpCode::kCholesky) {
-    return a.dims().back() >= kLapackCholeskyFrom &&
-           element_count(a.dims()) >= kLapackCholeskyElements;
+    if (fits_lanes) return true;
+    return rows >= kLapackCholeskyFrom && element_count(a.dims()) >= kLapackCholeskyElements;
   }
   const Dims& b = op.operand(1)->type().dims();
   const int64_t columns = ir::bool_value(op, "left_side") ? b.back() : b[b.size() - 2];
-  if (columns >= kLapackFullVectors && a.dims().back() >= kLapackWideSolveFrom &&
+  if (fits_lanes && columns <= kLapackLaneRows) return true;
+  if (columns >= kLapackFullVectors && rows >= kLapackWideSolveFrom &&
       element_count(a.dims()) >= kLapackWideSolveElements) {
     return true;
   }
-  if (a.dims().back() < kLapackSolveFrom) return false;
+  if (rows < kLapackSolveFrom) return false;
   if (a.dtype() != DType::kF32) return true;
-  return columns > 1 && std::max(a.dims().back(), columns) >= kLapackManyFrom;
+  return columns > 1 && std::max(rows, columns) >= kLapackManyFrom;
 }
 
 Status expand(ir::Module& module, bool lapack) {

@@ -116,7 +116,8 @@ void rewrite_static_windows(ir::Module& module, const WindowLimits& limits = {})
 // cholesky and triangular_solve become loops over columns or rows of blocks, with contractions
 // between the blocks; dot becomes dot_general, the custom call ApproxTopK an exact sort, mhlo.erf
 // elementwise arithmetic. With `lapack`, cholesky and triangular_solve for which LAPACK is faster
-// (is_for_lapack) stay as they are.
+// (is_for_lapack) stay as they are. A complex operand of cholesky that is a quotient by a real
+// constant is divided by parts.
 Status expand(ir::Module& module, bool lapack = false);
 
 // Whether LAPACK on the host takes this cholesky or triangular_solve in less time than kernels of

@@ -307,6 +307,30 @@ TEST(Expand, ErfOfOlderSendersIsElementwise) {
   }
 }
 
+TEST(Expand, ComplexNumbersForCholeskyAreHalvedByParts) {
+  for (const auto& [divisor, by_parts] :
+       {std::pair{"(2.0, 0.0)", true}, {"(2.0, 1.0)", false}, {"(0.0, 0.0)", false}}) {
+    ModulePtr module = read(std::string("func.func @main(%x: tensor<64x4x4xcomplex<f32>>) -> ") +
+                            "tensor<64x4x4xcomplex<f32>> {\n"
+                            "  %c = stablehlo.constant dense<" +
+                            divisor +
+                            "> : tensor<complex<f32>>\n"
+                            "  %d = stablehlo.broadcast_in_dim %c, dims = [] : "
+                            "(tensor<complex<f32>>) -> tensor<64x4x4xcomplex<f32>>\n"
+                            "  %h = stablehlo.divide %x, %d : tensor<64x4x4xcomplex<f32>>\n"
+                            "  %a = stablehlo.cholesky %h, lower = true : "
+                            "tensor<64x4x4xcomplex<f32>>\n"
+                            "  return %a : tensor<64x4x4xcomplex<f32>>\n}\n");
+    ASSERT_TRUE(expand(*module, /*lapack=*/true).ok());
+    clean_up(*module);
+    expect_valid(*module);
+    const Names names = operations(*module);
+    EXPECT_EQ(std::count(names.begin(), names.end(), "complex"), by_parts ? 1 : 0) << divisor;
+    EXPECT_EQ(std::count(names.begin(), names.end(), "divide"), by_parts ? 2 : 1) << divisor;
+    EXPECT_EQ(std::count(names.begin(), names.end(), "cholesky"), 1) << divisor;
+  }
+}
+
 TEST(Expand, CholeskyBecomesLoopsAndContractions) {
   ModulePtr module = read(
       "func.func @main(%x: tensor<64x64xf32>) -> tensor<64x64xf32> {\n"
@@ -325,8 +349,18 @@ TEST(Expand, SolvesAreLeftToLapackByTheirSizes) {
     bool is_left, stays;
   };
   for (const Case& c : {
+           // In lanes of vectors.
+           Case{"3x", "16", "16", "f32", true, false},
+           {"4x", "16", "16", "f64", false, true},
+           {"2x128x", "2", "1", "complex<f32>", true, true},
+           {"255x", "2", "1", "f32", true, false},
+           {"9000x", "1", "4", "f32", true, false},
+           {"700x", "17", "16", "f64", true, false},
+           {"700x", "16", "17", "f64", true, false},
+           {"700x", "16", "17", "f64", false, false},
+           {"700x", "4", "4", "bf16", true, false},
            // 16 right-hand sides, 32 rows, 8,192 elements.
-           Case{"", "90", "16", "f32", true, false},
+           {"", "90", "16", "f32", true, false},
            {"", "91", "16", "f32", true, true},
            {"", "91", "16", "f32", false, true},
            {"", "91", "15", "f32", true, false},
@@ -366,11 +400,16 @@ TEST(Expand, CholeskyIsLeftToLapackByItsSizes) {
     const char *batch, *rows;
     bool stays;
   };
-  for (const Case& c : {Case{"", "39", false},
-                        {"", "40", true},
-                        {"256x", "11", false},
-                        {"10x", "12", false},
-                        {"11x", "12", true}}) {
+  for (const Case& c : {Case{"9000x", "1", false},
+                        {"255x", "2", false},
+                        {"256x", "2", true},  // in lanes of vectors
+                        {"3x", "16", false},
+                        {"4x", "16", true},
+                        {"", "17", false},
+                        {"5x", "17", false},
+                        {"6x", "17", true},
+                        {"", "39", false},
+                        {"", "40", true}}) {
     const std::string type = std::string("tensor<") + c.batch + c.rows + "x" + c.rows + "xf32>";
     ModulePtr module = read("func.func @main(%x: " + type + ") -> " + type +
                             " {\n  %a = stablehlo.cholesky %x, lower = true : " + type +

@@ -11,6 +11,7 @@
 #include "backends/lapack/abi.h"
 #include "backends/lapack/module/factor.h"
 #include "backends/lapack/module/fortran.h"
+#include "backends/lapack/module/lanes.h"
 #include "backends/lapack/module/split.h"
 
 namespace hekla::lapack {
@@ -405,8 +406,10 @@ const char* description() {
 }
 
 constexpr Table kTable = {
-    kTableVersion, description, potrf, trsm, getrf, geqrf, geqp3, orgqr, ormqr,
-    syevd,         gesdd,       gesvd, geev, gees,  gehrd, sytrd, gtsv,
+    kTableVersion, description, potrf,       trsm,        getrf,          geqrf,      geqp3,
+    orgqr,         ormqr,       syevd,       gesdd,       gesvd,          geev,       gees,
+    gehrd,         sytrd,       gtsv,        lane_count,  cholesky_lanes, trsm_lanes, getrf_lanes,
+    geqrf_lanes,   orgqr_lanes, syevd_lanes, gesdd_lanes,
 };
 
 }  // namespace

@@ -2,28 +2,19 @@
 #include "backends/lapack/module/triangle.h"
 
 #include <cmath>
-#include <string_view>
 
+#include "backends/lapack/module/level.h"
 #include "backends/lapack/module/triangle_kernels.h"
 
 namespace hekla::lapack {
 namespace {
 
-// Of the level of OpenBLAS's own code, which OPENBLAS_CORETYPE may choose.
 const TriangleKernels& kernels() {
-  static const TriangleKernels* const chosen = [] {
-#ifdef HEKLA_X86_TRIANGLES
-    const std::string_view core = openblas_get_corename();
-    for (const char* name : {"SkylakeX", "Cooperlake", "SapphireRapids"}) {
-      if (core == name) return &kAvx512Triangles;
-    }
-    for (const char* name : {"Haswell", "Zen"}) {
-      if (core == name) return &kAvx2Triangles;
-    }
+#ifdef HEKLA_X86_LEVELS
+  if (level() == Level::kAvx512) return kAvx512Triangles;
+  if (level() == Level::kAvx2) return kAvx2Triangles;
 #endif
-    return &kPortableTriangles;
-  }();
-  return *chosen;
+  return kPortableTriangles;
 }
 
 // Smith's (1962), as OpenBLAS's: nothing overflows that the result does not.
