@@ -27,8 +27,10 @@ BodyEmitter::BodyEmitter(const KernelCode& code, const LaneAnalysis& analysis,
       stages_(f_.size()),
       group_number_(f_.size(), -1) {
   if (code.plan.schedule.strided != StridedUse::kShuffles) return;
-  find_groups(Op::kLoad);
-  find_groups(Op::kStore);
+  for (size_t region = 0; region < f_.region_count(); ++region) {
+    find_groups(Op::kLoad, static_cast<int32_t>(region));
+    find_groups(Op::kStore, static_cast<int32_t>(region));
+  }
 }
 
 void BodyEmitter::emit_level(Level level) {
@@ -159,7 +161,14 @@ llvm::BasicBlock* BodyEmitter::block(const char* name) {
   return llvm::BasicBlock::Create(b_.getContext(), name, b_.GetInsertBlock()->getParent());
 }
 
+void BodyEmitter::begin_region(int32_t region) {
+  for (Group& group : groups_) {
+    if (group.region == region) group.values.clear();
+  }
+}
+
 void BodyEmitter::emit_region(int32_t region) {
+  begin_region(region);
   for (Value v : f_.region(region).instructions) {
     if (is_emitted(v)) emit(v);
   }

@@ -91,6 +91,8 @@ class BodyEmitter {
                         llvm::BasicBlock* end);
   void emit_divergent_loop(kernel::Value v);
   void emit_region(int32_t region);
+  // Before a region's instructions: forgets what was loaded when it was emitted before.
+  void begin_region(int32_t region);
 
   // A load of a loop whose elements are put on the stack in blocks; see emit_staged_loop.cc.
   struct StagedLoad {
@@ -104,13 +106,16 @@ class BodyEmitter {
   // See emit_strided.cc. Null: not that way.
   llvm::Value* load_strided(llvm::Type* element, llvm::Value* first, int64_t stride,
                             llvm::Align align);
-  // Loads or stores of the body that together take memory without gaps.
+  // Loads or stores of a region that together take memory without gaps.
   struct Group {
     std::vector<kernel::Value> members;  // in the order of memory
-    std::vector<llvm::Value*> values;    // of the points begun
-    size_t count = 0;                    // of the values of stores that are there
+    int32_t region = 0;
+    std::vector<llvm::Value*> values;  // of the points begun, and of the region where it is emitted
+    size_t count = 0;                  // of the values of stores that are there
   };
-  void find_groups(kernel::Op op);
+  void find_groups(kernel::Op op, int32_t region);
+  bool touches(kernel::Value v, kernel::Op op, int32_t operand) const;
+  bool may_group(const std::vector<kernel::Value>& members) const;
   void find_runs(std::vector<kernel::Value> members, size_t size);
   Group* group_of(kernel::Value v);
   llvm::Value* load_in_group(kernel::Value v, const kernel::Access& access, llvm::Type* element);
