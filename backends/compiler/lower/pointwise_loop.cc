@@ -16,7 +16,7 @@ using Values = std::unordered_set<const ir::Value*>;
 
 int64_t count_of(const ir::Value& value) { return element_count(value.type().dims()); }
 
-bool is_plain(const ir::Value& value) {
+bool is_plain_tensor(const ir::Value& value) {
   return value.type().is_static_tensor() && value.type().quantization() == nullptr;
 }
 
@@ -42,7 +42,7 @@ class Finder {
     for (size_t i = 0; i < body_.argument_count(); ++i) {
       found_.kinds.push_back(is_unwanted(i) ? Kind::kUnwanted : kind_of(i));
       if (found_.kinds.back() == Kind::kUnwanted) continue;
-      if (!is_plain(*body_.argument(i)) || count_of(*body_.argument(i)) == 0) {
+      if (!is_plain_tensor(*body_.argument(i)) || count_of(*body_.argument(i)) == 0) {
         return refuse("it carries what is no plain array with elements");
       }
       if (const ir::Value* made = made_in_iteration(i)) {
@@ -131,7 +131,7 @@ class Finder {
     }
     const ir::Operation* op = value.defining_op();
     if (op == nullptr || op->block() != &body_) {
-      if (is_plain(value)) return true;
+      if (is_plain_tensor(value)) return true;
       refuse("it uses what is no plain array");
       return false;
     }
