@@ -258,6 +258,7 @@ llvm::Value* BodyEmitter::emit_arithmetic(Value v) {
     const bool is_narrow = width < NarrowValues::kWide && f_.type(a) == ScalarType::kI32;
     args.push_back(near(is_narrow ? lanes_of(a, width) : as_vector ? vector(a) : scalar(a)));
   }
+  const bool is_unsigned = width < NarrowValues::kWide && !narrow_.is_signed(v);
   const bool to_narrow = width_of(v) < NarrowValues::kWide;
   llvm::Type* to = to_narrow ? narrow_type(width_of(v)) : type_of(inst.type, as_vector);
   const ScalarType from = f_.type(inst.arguments[0]);
@@ -321,9 +322,9 @@ llvm::Value* BodyEmitter::emit_arithmetic(Value v) {
     case Op::kLe:
       return b_.CreateFCmpOLE(args[0], args[1]);
     case Op::kLtS:
-      return b_.CreateICmpSLT(args[0], args[1]);
+      return is_unsigned ? b_.CreateICmpULT(args[0], args[1]) : b_.CreateICmpSLT(args[0], args[1]);
     case Op::kLeS:
-      return b_.CreateICmpSLE(args[0], args[1]);
+      return is_unsigned ? b_.CreateICmpULE(args[0], args[1]) : b_.CreateICmpSLE(args[0], args[1]);
     case Op::kLtU:
       return b_.CreateICmpULT(args[0], args[1]);
     case Op::kLeU:

@@ -179,14 +179,15 @@ bool NarrowValues::is_whole(Value v, int width) const {
   return fits(b, width, false) || fits(b, width, true);
 }
 
+bool NarrowValues::all_fit(const std::vector<Value>& values, int width, bool is_signed) const {
+  return std::all_of(values.begin(), values.end(),
+                     [&](Value v) { return fits(bounds(v), width, is_signed); });
+}
+
 int NarrowValues::common_width(const std::vector<Value>& values, int from) const {
   for (const int width : kWidths) {
     if (width < from) continue;
-    for (const bool is_signed : {false, true}) {
-      const bool all = std::all_of(values.begin(), values.end(),
-                                   [&](Value v) { return fits(bounds(v), width, is_signed); });
-      if (all) return width;
-    }
+    if (all_fit(values, width, false) || all_fit(values, width, true)) return width;
   }
   return kWide;
 }
@@ -292,9 +293,7 @@ void NarrowValues::find_width(Value v) {
       const bool is_signed = inst.op == Op::kDivS || inst.op == Op::kRemS;
       for (const int width : kWidths) {
         if (width < std::max(lanes, 16) || !is_whole(v, width)) continue;
-        const bool all = std::all_of(inst.arguments.begin(), inst.arguments.end(),
-                                     [&](Value a) { return fits(bounds(a), width, is_signed); });
-        if (all) return set(width);
+        if (all_fit(arguments(0), width, is_signed)) return set(width);
       }
       return;
     }
@@ -304,7 +303,9 @@ void NarrowValues::find_width(Value v) {
     case Op::kLeS:
     case Op::kLtU:
     case Op::kLeU:
-      return set(common_width(arguments(0), lanes));
+      set(common_width(arguments(0), lanes));
+      facts.is_signed = all_fit(arguments(0), facts.argument_width, true);
+      return;
     default:
       return;
   }

@@ -25,7 +25,8 @@ class NarrowValues {
 
   // Bits of the lanes of a varying i32: 8, 16 or kWide. Others: kWide.
   int width(kernel::Value v) const { return at(v).width; }
-  // How a narrow value is extended.
+  // How a narrow value is extended; of comparisons in narrow lanes whether they hold their
+  // arguments as signed numbers, else as unsigned ones, which compare alike.
   bool is_signed(kernel::Value v) const { return at(v).is_signed; }
   // Bits of the lanes that the i32 arguments of an instruction are taken in.
   int argument_width(kernel::Value v) const { return at(v).argument_width; }
@@ -60,6 +61,7 @@ class NarrowValues {
   void find_width(kernel::Value v);
   void find_loop(kernel::Value loop);
   // The least width from `from` on in which all of these are whole, by the same sign; kWide: none.
+  bool all_fit(const std::vector<kernel::Value>& values, int width, bool is_signed) const;
   int common_width(const std::vector<kernel::Value>& values, int from) const;
   // The widest of narrow arguments; kWide where one is neither narrow nor the same in all lanes.
   int argument_lanes(const kernel::Instruction& inst, size_t first) const;
