@@ -240,7 +240,9 @@ class ReduceLowering : private ReduceKernels {
     const int64_t side = side_of_lines();
     const size_t kept = lines_.kept.size();
     const int64_t rows = lines_.length / side;
-    const int64_t parts = std::max<int64_t>(1, rows / reduce_limits(options_).deep);
+    // Parts have as many elements whatever their side is.
+    const int64_t most = std::max<int64_t>(1, reduce_limits(options_).deep * kSide / side);
+    const int64_t parts = std::max<int64_t>(1, rows / most);
     const int64_t deep = rows / parts;
     const int64_t rest = rows % parts;
     Temporaries sums = add(lines_.count * parts * side);
