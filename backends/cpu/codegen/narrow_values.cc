@@ -82,8 +82,28 @@ void NarrowValues::find_bounds(int32_t region) {
       Bounds& known = at(v).bounds;
       known.low = std::max(known.low, here.low);
       known.high = std::min(known.high, here.high);
+      if (const int64_t divisor = remainder_of(v); divisor != 0) {
+        known.low = std::max(known.low, 1 - divisor);
+        known.high = std::min(known.high, divisor - 1);
+      }
     }
   }
+}
+
+// The divisor, a positive constant, where `v` is x - (x / divisor) * divisor; else 0.
+int64_t NarrowValues::remainder_of(Value v) const {
+  const Instruction& difference = f_[v];
+  if (difference.op != Op::kSub) return 0;
+  const Instruction& product = f_[analysis_.resolved(difference.arguments[1])];
+  if (product.op != Op::kMul) return 0;
+  const Instruction& quotient = f_[analysis_.resolved(product.arguments[0])];
+  const Instruction& divisor = f_[analysis_.resolved(product.arguments[1])];
+  const bool is_remainder =
+      quotient.op == Op::kDivS && divisor.op == Op::kConstant &&
+      analysis_.resolved(quotient.arguments[1]) == analysis_.resolved(product.arguments[1]) &&
+      analysis_.resolved(quotient.arguments[0]) == analysis_.resolved(difference.arguments[0]);
+  if (!is_remainder) return 0;
+  return std::max<int64_t>(0, kernel::number(ScalarType::kI32, divisor.immediate));
 }
 
 // Adds to `all` where what is chosen beside `carried` lies: all values, where it is computed from

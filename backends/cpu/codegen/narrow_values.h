@@ -53,6 +53,7 @@ class NarrowValues {
   Facts& at(kernel::Value v) { return facts_[static_cast<size_t>(v)]; }
   const kernel::Bounds& bounds(kernel::Value v) const { return at(analysis_.resolved(v)).bounds; }
   void find_bounds(int32_t region);
+  int64_t remainder_of(kernel::Value v) const;
   void add_choices(kernel::Value v, kernel::Value carried, kernel::Bounds& all) const;
   void find_cuts();
   void need(kernel::Value v, int bits);

@@ -104,7 +104,7 @@ class Maker {
   Value operation() {
     constexpr int kMasks[] = {1, 0x1f, 0x55, 0xff, 0x7fff, 0xffff};
     constexpr int kDivisors[] = {2, 3, 7, 10, 100, 255, -3, -128};
-    switch (any(12)) {
+    switch (any(13)) {
       case 0:
         return b_.add(pick(), pick());
       case 1:
@@ -136,6 +136,11 @@ class Maker {
       case 9:
         return b_.convert(Op::kBoolToInt, kI32, condition());
       case 10: {
+        // A remainder as it is made from a quotient.
+        const Value x = pick(), divisor = number(kDivisors[any(8)]);
+        return b_.sub(x, b_.mul(b_.binary(Op::kDivS, x, divisor), divisor));
+      }
+      case 11: {
         constexpr Op kDivide[] = {Op::kDivS, Op::kRemS};
         return b_.binary(kDivide[any(2)], pick(), number(kDivisors[any(8)]));
       }
