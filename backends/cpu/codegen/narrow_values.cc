@@ -360,10 +360,19 @@ bool NarrowValues::is_narrow_use(Value user) const {
 bool NarrowValues::block_what_widens() {
   std::vector<bool> widens(f_.size());
   const auto widen = [&](Value v) { widens[static_cast<size_t>(analysis_.resolved(v))] = true; };
-  for (size_t i = 0; i < f_.size(); ++i) {
+  bool found = false;
+  // Users stand behind what they use, so that a whole chain is found at once.
+  for (size_t i = f_.size(); i-- > 0;) {
     const auto v = static_cast<Value>(i);
     const Instruction& inst = f_[v];
     if (!analysis_.is_needed(v) || analysis_.resolved(v) != v) continue;
+    // Loads are widened as cheaply as ever, results of loops once.
+    if (inst.op == Op::kLoad || inst.op == Op::kForResult) continue;
+    if (widens[i] && at(v).width < kWide) {
+      at(v).width = at(v).argument_width = kWide;
+      at(v).is_blocked = true;
+      found = true;
+    }
     if (inst.op == Op::kFor) {
       const kernel::RegionBody& region = f_.region(static_cast<int32_t>(inst.immediate));
       for (size_t k = 0; k < region.yields.size(); ++k) {
@@ -372,23 +381,16 @@ bool NarrowValues::block_what_widens() {
           widen(inst.arguments[k + 1]);
           widen(region.yields[k]);
         } else if (!is_narrow_or_uniform(region.yields[k])) {
-          widens[static_cast<size_t>(carried)] = true;
+          at(carried).width = kWide;
+          at(carried).is_blocked = true;
+          found = true;
         }
       }
       continue;
     }
-    if (inst.op == Op::kForResult) continue;
     if (at(v).cut_from != kNoValue && at(v).width < kWide) continue;
     if (is_skipped(v) || is_narrow_use(v)) continue;
     for (const Value a : inst.arguments) widen(a);
-  }
-  bool found = false;
-  for (size_t i = 0; i < f_.size(); ++i) {
-    const Op op = f_[static_cast<Value>(i)].op;
-    // Loads are widened as cheaply as ever, results of loops once.
-    if (!widens[i] || facts_[i].width == kWide || op == Op::kLoad || op == Op::kForResult) continue;
-    facts_[i].is_blocked = true;
-    found = true;
   }
   return found;
 }
