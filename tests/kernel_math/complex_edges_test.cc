@@ -5,6 +5,9 @@
 
 #include <cmath>
 #include <complex>
+#include <limits>
+#include <random>
+#include <vector>
 
 #include "backends/reference/elementwise/elementwise.h"
 #include "tests/kernel_math/kernel_runner.h"
@@ -88,6 +91,121 @@ TEST(ComplexEdges, Unary) {
         });
     EXPECT_EQ(compare(code, x, *ours, wanted), "");
   }
+}
+
+// Parts of all magnitudes, many of them where the way of dividing changes; zeros and, `with_edges`,
+// infinities and NaN.
+template <typename T>
+std::vector<std::complex<T>> operands_of_division(int count, uint32_t seed, bool with_edges) {
+  using Limits = std::numeric_limits<T>;
+  const bool is_narrow = sizeof(T) == 4;
+  const std::vector<int> turns = is_narrow ? std::vector<int>{-51, -50, -49, 59, 60, 61}
+                                           : std::vector<int>{-451, -450, -449, 499, 500, 501};
+  std::mt19937 random(seed);
+  const auto part = [&]() -> T {
+    const T sign = random() % 2 == 0 ? T{1} : T{-1};
+    const uint32_t kind = random() % 16;
+    if (kind == 0) return sign * T{0};
+    if (with_edges && kind == 1) return sign * Limits::infinity();
+    if (with_edges && kind == 2) return Limits::quiet_NaN();
+    const T digits = T{1} + static_cast<T>(random() % 4096) / T{4096};
+    // Exact powers of two in half of the cases, so that some lie on the border.
+    const T number = random() % 2 == 0 ? T{1} : digits;
+    int exponent = static_cast<int>(random() % 20) - 10;
+    if (kind < 8) exponent = turns[random() % turns.size()];
+    if (kind == 8) {
+      const int range = Limits::max_exponent - Limits::min_exponent + Limits::digits;
+      exponent = Limits::min_exponent - Limits::digits +
+                 static_cast<int>(random() % static_cast<uint32_t>(range));
+    }
+    return sign * std::ldexp(number, exponent);
+  };
+  std::vector<std::complex<T>> values;
+  for (int i = 0; i < count; ++i) {
+    const T re = part(), im = part();
+    values.emplace_back(re, im);
+  }
+  return values;
+}
+
+template <typename T>
+void check_division(DType dtype, Fma fma) {
+  using Z = std::complex<T>;
+  constexpr int kCount = 40000;
+  const std::vector<Z> x = operands_of_division<T>(kCount, 1, false);
+  const std::vector<Z> y = operands_of_division<T>(kCount, 2, false);
+  const HostArray quotients = *run_expansion(
+      dtype, {HostArray::from<Z>(dtype, {kCount}, x), HostArray::from<Z>(dtype, {kCount}, y)},
+      [&](Builder& b, const std::vector<Element>& e) {
+        return binary(b, OpCode::kDivide, dtype, e[0], e[1]);
+      },
+      fma);
+  // Exact but for the last of many bits: products of f32 have 48, exponents have room.
+  using Wide = long double;
+  const Wide place = std::numeric_limits<T>::epsilon();
+  int checked = 0;
+  for (int i = 0; i < kCount; ++i) {
+    const auto n = static_cast<size_t>(i);
+    if (y[n] == Z(0)) continue;
+    const Wide a = x[n].real(), b = x[n].imag(), c = y[n].real(), d = y[n].imag();
+    const Wide square = c * c + d * d;
+    const Wide wanted[] = {(a * c + b * d) / square, (b * c - a * d) / square};
+    const Wide size = std::hypot(wanted[0], wanted[1]);
+    if (size > static_cast<Wide>(std::numeric_limits<T>::max()) / 4) continue;
+    ++checked;
+    for (int k = 0; k < 2; ++k) {
+      const T ours = quotients.as<T>()[2 * n + static_cast<size_t>(k)];
+      // Of the part itself, unless the sum cancels to the last bits of its exact products.
+      const Wide bound = 4 * place * std::fabs(wanted[k]) +
+                         (sizeof(T) == 4 ? 8 * place * place : 32 * 0x1p-63L) * size +
+                         2 * static_cast<Wide>(std::numeric_limits<T>::denorm_min());
+      ASSERT_LE(std::fabs(static_cast<Wide>(ours) - wanted[k]), bound) << fmt::format(
+          "({:a}, {:a}) / ({:a}, {:a}) part {}: {:a}, wanted {:a}", x[n].real(), x[n].imag(),
+          y[n].real(), y[n].imag(), k, ours, static_cast<double>(wanted[k]));
+    }
+  }
+  EXPECT_GT(checked, kCount / 2);
+}
+
+TEST(ComplexDivision, PartsAreGoodOnTheirOwn) {
+  for (const Fma fma : {Fma::kFused, Fma::kSplit}) {
+    check_division<float>(DType::kC64, fma);
+    check_division<double>(DType::kC128, fma);
+  }
+}
+
+// C's Annex G, where a number with an infinite part is an infinity whatever the other part is.
+TEST(ComplexDivision, InfinitiesAndZerosAreThoseOfAnnexG) {
+  constexpr int kCount = 20000;
+  const std::vector<C> x = operands_of_division<double>(kCount, 3, true);
+  const std::vector<C> y = operands_of_division<double>(kCount, 4, true);
+  const HostArray quotients =
+      *run_expansion(DType::kC128,
+                     {HostArray::from<C>(DType::kC128, {kCount}, x),
+                      HostArray::from<C>(DType::kC128, {kCount}, y)},
+                     [](Builder& b, const std::vector<Element>& e) {
+                       return binary(b, OpCode::kDivide, DType::kC128, e[0], e[1]);
+                     });
+  const auto is_infinite = [](C z) { return std::isinf(z.real()) || std::isinf(z.imag()); };
+  int checked = 0;
+  for (size_t i = 0; i < kCount; ++i) {
+    const C z = quotients.as<C>()[i];
+    const std::string text = fmt::format("({:a}, {:a}) / ({:a}, {:a}): ({:a}, {:a})", x[i].real(),
+                                         x[i].imag(), y[i].real(), y[i].imag(), z.real(), z.imag());
+    if (is_finite(x[i]) && is_finite(y[i]) && y[i] != C(0)) {
+      EXPECT_FALSE(std::isnan(z.real()) || std::isnan(z.imag())) << text;
+    } else if (is_infinite(x[i]) && is_finite(y[i])) {
+      EXPECT_TRUE(is_infinite(z)) << text;
+    } else if (is_finite(x[i]) && is_infinite(y[i])) {
+      EXPECT_EQ(z, C(0)) << text;
+    } else if (is_finite(x[i]) && x[i] != C(0) && y[i] == C(0)) {
+      EXPECT_TRUE(is_infinite(z)) << text;
+    } else {
+      continue;
+    }
+    ++checked;
+  }
+  EXPECT_GT(checked, kCount / 2);
 }
 
 }  // namespace

@@ -251,6 +251,28 @@ Value Builder::binary(Op op, Value a, Value b) {
       return binary(Op::kAdd, inner[0], constant_bits(from, *c + *cb));
     }
   }
+  // A mask of bits above which there are none.
+  if (op == Op::kAnd && !is_float(from) && cb != nullptr && (*cb & (*cb + 1)) == 0 &&
+      bound(a) != 0 && bound(a) - 1 <= *cb) {
+    return a;
+  }
+  // Bits moved up and back, as those of bf16 and of narrow integers are.
+  if ((op == Op::kShrU || op == Op::kShrS) && cb != nullptr && function_[a].op == Op::kShl &&
+      function_[a].arguments[1] == b) {
+    const Value low = function_[a].arguments[0];
+    const auto bits = static_cast<uint64_t>(bit_width(from)) - *cb;
+    if (op == Op::kShrU && bound(low) != 0 && bound(low) <= uint64_t{1} << bits) return low;
+    const Bounds& known = bounds_[static_cast<size_t>(low)];
+    const int64_t half = int64_t{1} << (bits - 1);
+    if (op == Op::kShrS && bits < 64 && known.low >= -half && known.high < half) return low;
+    if (op == Op::kShrS && function_[low].op == Op::kLoad && from == ScalarType::kI32) {
+      Access access = unpack_access(function_[low].immediate);
+      if (access.bytes * uint64_t{8} == bits && !updated_.contains(access.operand)) {
+        access.is_signed = true;
+        return load(from, access, function_[low].arguments[0]);
+      }
+    }
+  }
   if (a == b && !is_float(from)) {
     switch (op) {
       case Op::kSub:

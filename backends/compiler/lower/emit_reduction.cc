@@ -7,6 +7,7 @@
 #include "backends/compiler/lower/contraction.h"
 #include "backends/compiler/lower/dimensions.h"
 #include "backends/compiler/lower/emitter.h"
+#include "backends/compiler/lower/extremes.h"
 #include "runtime/program/ir/accumulator.h"
 #include "runtime/program/ir/op_attributes.h"
 
@@ -138,8 +139,10 @@ std::vector<Elements> Emitter::emit_reduce(const ir::Operation& op, const Points
   std::vector<std::vector<Value>> places;
   for (const Point& point : points) places.push_back(dims_of(point, to));
 
+  const std::optional<Extremes> extremes =
+      count == 1 ? Extremes::of(reducer, dtypes.empty() ? DType::kI1 : dtypes[0]) : std::nullopt;
   bool applied = true;
-  auto step = [&](const std::vector<Value>& iterations, const Elements& carried) {
+  auto sources_at = [&](const std::vector<Value>& iterations) {
     Points sources;
     for (const std::vector<Value>& place : places) {
       Point source;
@@ -152,6 +155,10 @@ std::vector<Elements> Emitter::emit_reduce(const ir::Operation& op, const Points
       }
       sources.push_back(std::move(source));
     }
+    return sources;
+  };
+  auto step = [&](const std::vector<Value>& iterations, const Elements& carried) {
+    const Points sources = sources_at(iterations);
     std::vector<Elements> inputs;
     for (size_t r = 0; r < count; ++r) inputs.push_back(emit(*op.operand(r), sources));
     std::optional<Elements> next = reduce_points(reducer, carried, inputs, {});
@@ -165,7 +172,30 @@ std::vector<Elements> Emitter::emit_reduce(const ir::Operation& op, const Points
     const DType dtype = dtypes[0];
     const bool chunked = count == 1 && is_sum(reducer) && (is_float(dtype) || is_complex(dtype)) &&
                          element_count(sizes) > 2 * kSumChunk;
-    if (!chunked) {
+    if (extremes.has_value()) {
+      Elements states;
+      for (const Element& x : initial) {
+        const Elements of_one = extremes->start(b_, x);
+        states.insert(states.end(), of_one.begin(), of_one.end());
+      }
+      const auto state_of = [](const Elements& all, size_t i) {
+        return std::span<const Element>(all).subspan(i * Extremes::kStates, Extremes::kStates);
+      };
+      const std::vector<DType> state_dtypes(states.size(), Extremes::kStateType);
+      states = nest(sizes, state_dtypes, states,
+                    [&](const std::vector<Value>& iterations, const Elements& carried) {
+                      const Elements here = emit(*op.operand(0), sources_at(iterations));
+                      Elements next;
+                      for (size_t i = 0; i < points.size(); ++i) {
+                        const Elements added = extremes->add(b_, state_of(carried, i), here[i]);
+                        next.insert(next.end(), added.begin(), added.end());
+                      }
+                      return next;
+                    });
+      for (size_t i = 0; i < points.size(); ++i) {
+        totals[i] = extremes->result(b_, state_of(states, i));
+      }
+    } else if (!chunked) {
       totals = nest(sizes, dtypes, initial, step);
     } else {
       const Elements partial(points.size(), negative_zero(dtype));

@@ -71,7 +71,7 @@ class ReduceLowering : private ReduceKernels {
 
  private:
   int64_t largest() const {
-    return ReduceKernels::largest() + kSide * reduce_limits(options_).deep;
+    return ReduceKernels::largest() + 2 * kSide * reduce_limits(options_).deep;
   }
 
   bool is_rounded(const Part& part) const {
@@ -223,20 +223,34 @@ class ReduceLowering : private ReduceKernels {
     return finish(k);
   }
 
-  // A line in rows of kSide elements, which are reduced side by side: by parts of many rows, then
+  // Of maxima, minima and the like, which are the same in any order, elements of 16 bits and less
+  // fill a cache line, too.
+  int64_t side_of_lines() const {
+    const bool is_narrow = std::all_of(parts_.begin(), parts_.end(), [this](const Part& part) {
+      return part.order == Order::kIdempotent && dtype_bytes(dtypes_[part.first]) <= 2;
+    });
+    const int64_t wide = 2 * kSide;
+    const bool divides = lines_.is_dense || lines_.reduced_sizes.back() % wide == 0;
+    return is_narrow && divides && lines_.length >= wide ? wide : kSide;
+  }
+
+  // A line in rows of elements that are reduced side by side: by parts of many rows, then
   // what is left of each part, then what is left of all.
   Status run_side_by_side() {
+    const int64_t side = side_of_lines();
     const size_t kept = lines_.kept.size();
-    const int64_t rows = lines_.length / kSide;
-    const int64_t parts = std::max<int64_t>(1, rows / reduce_limits(options_).deep);
+    const int64_t rows = lines_.length / side;
+    // Parts have as many elements whatever their side is.
+    const int64_t most = std::max<int64_t>(1, reduce_limits(options_).deep * kSide / side);
+    const int64_t parts = std::max<int64_t>(1, rows / most);
     const int64_t deep = rows / parts;
     const int64_t rest = rows % parts;
-    Temporaries sums = add(lines_.count * parts * kSide);
+    Temporaries sums = add(lines_.count * parts * side);
     const auto side_at = [&](KernelMaker& k, Value row, size_t dim) {
-      return k.b().add(k.b().mul(row, k.index(kSide)), k.at(dim));
+      return k.b().add(k.b().mul(row, k.index(side)), k.at(dim));
     };
     {
-      KernelMaker k("reduce_parts", grid({}, {parts, kSide}), largest(), in_memory_);
+      KernelMaker k("reduce_parts", grid({}, {parts, side}), largest(), in_memory_);
       const Value begin = k.b().mul(k.at(kept), k.index(deep));
       const Elements sum = fold(k, deep, [&](Value i) {
         return element(k, 0, side_at(k, k.b().add(begin, i), kept + 1));
@@ -246,8 +260,8 @@ class ReduceLowering : private ReduceKernels {
       HEKLA_RETURN_IF_ERROR(finish(k));
     }
     if (parts > 1) {
-      const Temporaries fewer = add(lines_.count * kSide);
-      KernelMaker k("reduce_sides", grid({}, {kSide}), largest(), in_memory_);
+      const Temporaries fewer = add(lines_.count * side);
+      KernelMaker k("reduce_sides", grid({}, {side}), largest(), in_memory_);
       const Value begin = k.b().mul(line(k, 0), k.index(parts));
       const At at = [&](Value i) { return load(k, sums, side_at(k, k.b().add(begin, i), kept)); };
       Elements sum = parts_.front().order == Order::kAny ? fold(k, parts, at)
@@ -260,11 +274,11 @@ class ReduceLowering : private ReduceKernels {
       sums = fewer;
     }
     KernelMaker k("reduce", grid({}, {}), largest(), in_memory_);
-    const Value begin = k.b().mul(line(k, 0), k.index(kSide));
-    Elements total = add_exactly(k, kSide, initial(k),
+    const Value begin = k.b().mul(line(k, 0), k.index(side));
+    Elements total = add_exactly(k, side, initial(k),
                                  [&](Value i) { return load(k, sums, k.b().add(begin, i)); });
-    total = add_all(k, lines_.length % kSide, total,
-                    [&](Value i) { return element(k, 0, k.b().add(i, k.index(rows * kSide))); });
+    total = add_all(k, lines_.length % side, total,
+                    [&](Value i) { return element(k, 0, k.b().add(i, k.index(rows * side))); });
     store_result(k, 0, total);
     return finish(k);
   }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "backends/compiler/lower/extremes.h"
 #include "runtime/program/ir/op_attributes.h"
 
 namespace hekla::lower {
@@ -323,14 +324,48 @@ Elements ReduceKernels::zero(KernelMaker& k, const Part& part) const {
 Elements ReduceKernels::add_chain(KernelMaker& k, int64_t count, const Elements& total,
                                   const At& at) const {
   if (count == 0) return total;
-  return k.loop(k.index(count), dtypes_, total, [&](Value i, const Elements& carried) {
-    const Elements here = at(i);
-    Elements next;
-    for (const Part& part : parts_) {
-      append(next, combine(k, part, of(part, carried), of(part, here)));
+  std::vector<std::optional<Extremes>> extremes;
+  std::vector<DType> dtypes;
+  Elements start;
+  for (const Part& part : parts_) {
+    extremes.push_back(part.count == 1
+                           ? Extremes::of(part.op->region(0).front(), dtypes_[part.first])
+                           : std::nullopt);
+    if (extremes.back().has_value()) {
+      dtypes.insert(dtypes.end(), Extremes::kStates, Extremes::kStateType);
+      append(start, extremes.back()->start(k.b(), total[part.first]));
+    } else {
+      const auto first = dtypes_.begin() + static_cast<ptrdiff_t>(part.first);
+      dtypes.insert(dtypes.end(), first, first + static_cast<ptrdiff_t>(part.count));
+      append(start, of(part, total));
     }
-    return next;
+  }
+  // Calls `use` with each part and what is carried for it.
+  const auto for_each = [&](const Elements& carried, const auto& use) {
+    size_t next = 0;
+    for (size_t i = 0; i < parts_.size(); ++i) {
+      const size_t size = extremes[i].has_value() ? Extremes::kStates : parts_[i].count;
+      use(i, Elements(carried.begin() + static_cast<ptrdiff_t>(next),
+                      carried.begin() + static_cast<ptrdiff_t>(next + size)));
+      next += size;
+    }
+  };
+  const Elements last =
+      k.loop(k.index(count), dtypes, start, [&](Value iteration, const Elements& carried) {
+        const Elements here = at(iteration);
+        Elements next;
+        for_each(carried, [&](size_t i, const Elements& state) {
+          const Part& part = parts_[i];
+          append(next, extremes[i].has_value() ? extremes[i]->add(k.b(), state, here[part.first])
+                                               : combine(k, part, state, of(part, here)));
+        });
+        return next;
+      });
+  Elements results;
+  for_each(last, [&](size_t i, const Elements& state) {
+    append(results, extremes[i].has_value() ? Elements{extremes[i]->result(k.b(), state)} : state);
   });
+  return results;
 }
 
 }  // namespace hekla::lower

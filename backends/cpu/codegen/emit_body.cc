@@ -19,16 +19,20 @@ BodyEmitter::BodyEmitter(const KernelCode& code, const LaneAnalysis& analysis,
     : code_(code),
       analysis_(analysis),
       f_(code.kernel.body),
+      narrow_(f_, analysis),
       b_(builder),
       operands_(std::move(operands)),
       scalars_(f_.size()),
       vectors_(f_.size()),
+      narrow_vectors_{std::vector<llvm::Value*>(f_.size()), std::vector<llvm::Value*>(f_.size())},
       loop_results_(f_.region_count()),
       stages_(f_.size()),
       group_number_(f_.size(), -1) {
   if (code.plan.schedule.strided != StridedUse::kShuffles) return;
-  find_groups(Op::kLoad);
-  find_groups(Op::kStore);
+  for (size_t region = 0; region < f_.region_count(); ++region) {
+    find_groups(Op::kLoad, static_cast<int32_t>(region));
+    find_groups(Op::kStore, static_cast<int32_t>(region));
+  }
 }
 
 void BodyEmitter::emit_level(Level level) {
@@ -41,6 +45,7 @@ void BodyEmitter::begin_points(int lanes) {
   lanes_ = lanes;
   for (size_t i = 0; i < f_.size(); ++i) {
     vectors_[i] = nullptr;  // of another width, or placed where it is not seen
+    for (auto& vectors : narrow_vectors_) vectors[i] = nullptr;
     if (analysis_.level(static_cast<Value>(i)) == Level::kPoint) scalars_[i] = nullptr;
   }
   for (Group& group : groups_) group.values.clear();
@@ -94,20 +99,57 @@ llvm::Value* BodyEmitter::scalar(Value v) {
   return known;
 }
 
-llvm::Value* BodyEmitter::vector(Value v) {
-  if (lanes_ == 1) return scalar(v);
-  v = analysis_.resolved(v);
-  llvm::Value*& known = vectors_[static_cast<size_t>(v)];
-  if (known != nullptr) return known;
-  llvm::Value* value = scalar(v);
-  // After its definition, not here: later uses may stand in blocks that this one does not dominate.
+llvm::Value* BodyEmitter::behind(llvm::Value* value, const std::function<llvm::Value*()>& build) {
   llvm::IRBuilderBase::InsertPointGuard guard(b_);
   if (auto* inst = llvm::dyn_cast<llvm::Instruction>(value)) {
     // None: a phi that the block ends with so far.
     llvm::BasicBlock* parent = inst->getParent();
     b_.SetInsertPoint(parent, inst->getInsertionPointAfterDef().value_or(parent->end()));
   }
-  known = spread(value, analysis_.shape(v).stride);
+  return build();
+}
+
+llvm::Value* BodyEmitter::vector(Value v) {
+  if (lanes_ == 1) return scalar(v);
+  v = analysis_.resolved(v);
+  llvm::Value*& known = vectors_[static_cast<size_t>(v)];
+  if (known != nullptr) return known;
+  if (const int width = width_of(v); width < NarrowValues::kWide) {
+    llvm::Value* narrow = lanes_of(v, width);
+    llvm::Type* wide = type_of(ScalarType::kI32, true);
+    known = behind(narrow, [&] {
+      return narrow_.is_signed(v) ? b_.CreateSExt(narrow, wide) : b_.CreateZExt(narrow, wide);
+    });
+    return known;
+  }
+  llvm::Value* value = scalar(v);
+  known = behind(value, [&] { return spread(value, analysis_.shape(v).stride); });
+  return known;
+}
+
+llvm::Type* BodyEmitter::narrow_type(int width) const {
+  return llvm::FixedVectorType::get(b_.getIntNTy(static_cast<unsigned>(width)),
+                                    static_cast<unsigned>(lanes_));
+}
+
+llvm::Value* BodyEmitter::lanes_of(Value v, int width) {
+  if (lanes_ == 1 || width == NarrowValues::kWide) return vector(v);
+  v = analysis_.resolved(v);
+  llvm::Value*& known = narrow_vectors_[width == 8 ? 0 : 1][static_cast<size_t>(v)];
+  if (known != nullptr) return known;
+  llvm::Type* type = narrow_type(width);
+  const int own = width_of(v);
+  if (own < NarrowValues::kWide) {
+    // Defined with the other width.
+    llvm::Value* value = narrow_vectors_[own == 8 ? 0 : 1][static_cast<size_t>(v)];
+    known = behind(value, [&] {
+      if (own > width) return b_.CreateTrunc(value, type);
+      return narrow_.is_signed(v) ? b_.CreateSExt(value, type) : b_.CreateZExt(value, type);
+    });
+  } else {
+    llvm::Value* value = vector(v);
+    known = behind(value, [&] { return b_.CreateTrunc(value, type); });
+  }
   return known;
 }
 
@@ -129,11 +171,13 @@ llvm::Value* BodyEmitter::spread(llvm::Value* value, int64_t stride) {
 }
 
 llvm::Value* BodyEmitter::value_as(Value v, Value like) {
-  return is_vector(like) ? vector(v) : scalar(v);
+  return is_vector(like) ? lanes_of(v, width_of(like)) : scalar(v);
 }
 
 void BodyEmitter::define(Value v, llvm::Value* value) {
-  (is_vector(v) ? vectors_ : scalars_)[static_cast<size_t>(v)] = value;
+  const int width = width_of(v);
+  auto& vectors = width == NarrowValues::kWide ? vectors_ : narrow_vectors_[width == 8 ? 0 : 1];
+  (is_vector(v) ? vectors : scalars_)[static_cast<size_t>(v)] = value;
 }
 
 bool BodyEmitter::may_defer_stores() const {
@@ -159,7 +203,14 @@ llvm::BasicBlock* BodyEmitter::block(const char* name) {
   return llvm::BasicBlock::Create(b_.getContext(), name, b_.GetInsertBlock()->getParent());
 }
 
+void BodyEmitter::begin_region(int32_t region) {
+  for (Group& group : groups_) {
+    if (group.region == region) group.values.clear();
+  }
+}
+
 void BodyEmitter::emit_region(int32_t region) {
+  begin_region(region);
   for (Value v : f_.region(region).instructions) {
     if (is_emitted(v)) emit(v);
   }
@@ -199,8 +250,17 @@ llvm::Value* BodyEmitter::emit_arithmetic(Value v) {
   const Instruction& inst = f_[v];
   const bool as_vector = is_vector(v);
   llvm::SmallVector<llvm::Value*, 3> args;
-  for (Value a : inst.arguments) args.push_back(near(as_vector ? vector(a) : scalar(a)));
-  llvm::Type* to = type_of(inst.type, as_vector);
+  const int width = as_vector ? narrow_.argument_width(v) : NarrowValues::kWide;
+  if (as_vector && narrow_.cut_from(v) != kernel::kNoValue) {
+    return lanes_of(narrow_.cut_from(v), width);
+  }
+  for (Value a : inst.arguments) {
+    const bool is_narrow = width < NarrowValues::kWide && f_.type(a) == ScalarType::kI32;
+    args.push_back(near(is_narrow ? lanes_of(a, width) : as_vector ? vector(a) : scalar(a)));
+  }
+  const bool is_unsigned = width < NarrowValues::kWide && !narrow_.is_signed(v);
+  const bool to_narrow = width_of(v) < NarrowValues::kWide;
+  llvm::Type* to = to_narrow ? narrow_type(width_of(v)) : type_of(inst.type, as_vector);
   const ScalarType from = f_.type(inst.arguments[0]);
   const bool floats = is_float(from);
   // Sums that do not wrap become part of addresses. Lanes of vectors may be off, and wrap then.
@@ -262,9 +322,9 @@ llvm::Value* BodyEmitter::emit_arithmetic(Value v) {
     case Op::kLe:
       return b_.CreateFCmpOLE(args[0], args[1]);
     case Op::kLtS:
-      return b_.CreateICmpSLT(args[0], args[1]);
+      return is_unsigned ? b_.CreateICmpULT(args[0], args[1]) : b_.CreateICmpSLT(args[0], args[1]);
     case Op::kLeS:
-      return b_.CreateICmpSLE(args[0], args[1]);
+      return is_unsigned ? b_.CreateICmpULE(args[0], args[1]) : b_.CreateICmpSLE(args[0], args[1]);
     case Op::kLtU:
       return b_.CreateICmpULT(args[0], args[1]);
     case Op::kLeU:
@@ -481,7 +541,12 @@ void BodyEmitter::emit_divergent_loop(Value v) {
   const size_t carried = region.yields.size();
   llvm::Value* counts = vector(inst.arguments[0]);
   std::vector<llvm::Value*> initial;
-  for (size_t i = 0; i < carried; ++i) initial.push_back(vector(inst.arguments[i + 1]));
+  const auto carried_lanes = [&](Value of, size_t i) {
+    return lanes_of(of, width_of(region.parameters[i + 1]));
+  };
+  for (size_t i = 0; i < carried; ++i) {
+    initial.push_back(carried_lanes(inst.arguments[i + 1], i));
+  }
   llvm::Type* index = counts->getType()->getScalarType();
   llvm::BasicBlock* before = b_.GetInsertBlock();
   llvm::BasicBlock* header = block("lanes");
@@ -507,7 +572,7 @@ void BodyEmitter::emit_divergent_loop(Value v) {
   emit_region(number);
   std::vector<llvm::Value*> next;
   for (size_t i = 0; i < carried; ++i) {
-    next.push_back(b_.CreateSelect(active, vector(region.yields[i]), phis[i]));
+    next.push_back(b_.CreateSelect(active, carried_lanes(region.yields[i], i), phis[i]));
   }
   mask_ = outer_mask;
   llvm::BasicBlock* latch = b_.GetInsertBlock();

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "backends/cpu/codegen/emit_kernel.h"
+#include "backends/cpu/codegen/narrow_values.h"
 
 namespace hekla::cpu {
 
@@ -55,6 +56,16 @@ class BodyEmitter {
   llvm::Value* scalar(kernel::Value v);
   // The value in all lanes; a scalar when there is one lane.
   llvm::Value* vector(kernel::Value v);
+  // An i32 in all lanes, the low bits of it: 8 or 16, or as `vector` has it.
+  llvm::Value* lanes_of(kernel::Value v, int width);
+  // Bits of the lanes of a value that is an i32; 32 of others.
+  int width_of(kernel::Value v) const {
+    return is_vector(v) ? narrow_.width(v) : NarrowValues::kWide;
+  }
+  llvm::Type* narrow_type(int width) const;
+  // Builds what follows a value where it is defined, since later uses may stand in blocks that the
+  // current one does not dominate.
+  llvm::Value* behind(llvm::Value* value, const std::function<llvm::Value*()>& build);
   llvm::Value* spread(llvm::Value* scalar_value, int64_t stride);
   // As `like` is represented.
   llvm::Value* value_as(kernel::Value v, kernel::Value like);
@@ -91,6 +102,8 @@ class BodyEmitter {
                         llvm::BasicBlock* end);
   void emit_divergent_loop(kernel::Value v);
   void emit_region(int32_t region);
+  // Before a region's instructions: forgets what was loaded when it was emitted before.
+  void begin_region(int32_t region);
 
   // A load of a loop whose elements are put on the stack in blocks; see emit_staged_loop.cc.
   struct StagedLoad {
@@ -104,13 +117,16 @@ class BodyEmitter {
   // See emit_strided.cc. Null: not that way.
   llvm::Value* load_strided(llvm::Type* element, llvm::Value* first, int64_t stride,
                             llvm::Align align);
-  // Loads or stores of the body that together take memory without gaps.
+  // Loads or stores of a region that together take memory without gaps.
   struct Group {
     std::vector<kernel::Value> members;  // in the order of memory
-    std::vector<llvm::Value*> values;    // of the points begun
-    size_t count = 0;                    // of the values of stores that are there
+    int32_t region = 0;
+    std::vector<llvm::Value*> values;  // of the points begun, and of the region where it is emitted
+    size_t count = 0;                  // of the values of stores that are there
   };
-  void find_groups(kernel::Op op);
+  void find_groups(kernel::Op op, int32_t region);
+  bool touches(kernel::Value v, kernel::Op op, int32_t operand) const;
+  bool may_group(const std::vector<kernel::Value>& members) const;
   void find_runs(std::vector<kernel::Value> members, size_t size);
   Group* group_of(kernel::Value v);
   llvm::Value* load_in_group(kernel::Value v, const kernel::Access& access, llvm::Type* element);
@@ -132,12 +148,14 @@ class BodyEmitter {
   const KernelCode& code_;
   const LaneAnalysis& analysis_;
   const kernel::Function& f_;
+  const NarrowValues narrow_;
   llvm::IRBuilder<>& b_;
   const std::vector<llvm::Value*> operands_;
   int lanes_ = 1;
   llvm::Value* mask_ = nullptr;  // lanes that are active; null: all
   std::vector<llvm::Value*> scalars_;
   std::vector<llvm::Value*> vectors_;
+  std::vector<llvm::Value*> narrow_vectors_[2];          // of 8 and of 16 bits
   std::vector<std::vector<llvm::Value*>> loop_results_;  // by region
   std::vector<llvm::Value*> stages_;                     // of tiles, by load
   llvm::Value* staged_row_ = nullptr;

@@ -66,7 +66,7 @@ void BodyEmitter::emit_load(Value v) {
     llvm::Value* pointer = first_pointer(access, element, index);
     value = b_.CreateAlignedLoad(element, pointer, element_align(access));
   }
-  if (access.bytes <= 2) {
+  if (access.bytes <= 2 && width_of(v) == NarrowValues::kWide) {
     llvm::Type* wide = type_of(inst.type, is_vector(v));
     value = access.is_signed ? b_.CreateSExt(value, wide) : b_.CreateZExt(value, wide);
   }
@@ -124,11 +124,15 @@ void BodyEmitter::emit_store(Value v) {
   const Access access = kernel::unpack_access(inst.immediate);
   const ScalarType type = f_.type(inst.arguments[1]);
   llvm::Type* element = memory_type(access, type);
-  llvm::Value* value = vector(inst.arguments[1]);
-  if (access.bytes <= 2) {
+  llvm::Value* value = nullptr;
+  if (access.bytes > 2) {
+    value = vector(inst.arguments[1]);
+  } else if (type == ScalarType::kI32 && lanes_ > 1) {
+    value = lanes_of(inst.arguments[1], access.bytes * 8);
+  } else {
     llvm::Type* narrow = element;
     if (lanes_ > 1) narrow = llvm::FixedVectorType::get(element, static_cast<unsigned>(lanes_));
-    value = b_.CreateTrunc(value, narrow);
+    value = b_.CreateTrunc(vector(inst.arguments[1]), narrow);
   }
   if (store_in_group(v, value, access)) return;
   if (lanes_ > 1) return store_vector(access, value, inst.arguments[0]);

@@ -241,6 +241,7 @@ void BodyEmitter::emit_staged_loop(Value v, std::vector<StagedLoad> loads) {
         llvm::FixedVectorType::get(scalar_type(f_[load.load].type), static_cast<unsigned>(lanes_));
     define(load.load, b_.CreateLoad(element, b_.CreateGEP(element, load.stage, at)));
   }
+  begin_region(number);
   for (Value inner : region.instructions) {
     const bool is_staged = std::any_of(loads.begin(), loads.end(),
                                        [&](const StagedLoad& load) { return load.load == inner; });

@@ -54,21 +54,17 @@ llvm::Value* BodyEmitter::load_strided(llvm::Type* element, llvm::Value* first, 
 }
 
 // Loads or stores `stride` elements apart in the lanes, of which as many lie side by side: whole
-// vectors of memory, taken apart or put together in registers. Loads of what the kernel writes stay
-// where they are, as do stores to what it reads.
-void BodyEmitter::find_groups(Op op) {
+// vectors of memory, taken apart or put together in registers.
+void BodyEmitter::find_groups(Op op, int32_t region) {
   std::map<std::pair<int32_t, int64_t>, std::vector<Value>> by_place;  // operand, stride
-  for (Value v : f_.body().instructions) {
+  for (Value v : f_.region(region).instructions) {
     const Instruction& inst = f_[v];
     if (inst.op != op || !is_emitted(v)) continue;
     const Access access = kernel::unpack_access(inst.immediate);
-    const kernel::KernelOperand& operand =
-        code_.kernel.operands[static_cast<size_t>(access.operand)];
     const LaneShape shape = analysis_.shape(inst.arguments[0]);
     const auto stride = static_cast<uint64_t>(shape.stride);
     if (access.bytes < 4 || shape.kind != LaneKind::kAffine || shape.stride < 2 ||
-        shape.stride > kMostGroupStride || !std::has_single_bit(stride) ||
-        (op == Op::kLoad ? operand.is_written : operand.is_read)) {
+        shape.stride > kMostGroupStride || !std::has_single_bit(stride)) {
       continue;
     }
     by_place[{access.operand, shape.stride}].push_back(v);
@@ -95,6 +91,34 @@ void BodyEmitter::find_groups(Op op) {
   }
 }
 
+// Whether an instruction, or the body of a loop, has this operation on an operand.
+bool BodyEmitter::touches(Value v, Op op, int32_t operand) const {
+  const Instruction& inst = f_[v];
+  if (inst.op == op) return kernel::unpack_access(inst.immediate).operand == operand;
+  if (inst.op != Op::kFor) return false;
+  const std::vector<Value>& body = f_.region(static_cast<int32_t>(inst.immediate)).instructions;
+  return std::any_of(body.begin(), body.end(), [&](Value w) { return touches(w, op, operand); });
+}
+
+// Whether members may be one access: loads where the first of them stands, stores where the last
+// one does. Between them nothing stores what is loaded or sees what is stored.
+bool BodyEmitter::may_group(const std::vector<Value>& members) const {
+  const Instruction& first = f_[members[0]];
+  const int32_t operand = kernel::unpack_access(first.immediate).operand;
+  const kernel::KernelOperand& known = code_.kernel.operands[static_cast<size_t>(operand)];
+  if (first.op == Op::kLoad ? !known.is_written : !known.is_read && first.region == 0) return true;
+  size_t seen = 0;
+  for (const Value v : f_.region(first.region).instructions) {
+    if (std::find(members.begin(), members.end(), v) != members.end()) {
+      if (++seen == members.size()) break;
+    } else if (seen != 0 && (touches(v, Op::kStore, operand) ||
+                             (first.op == Op::kStore && touches(v, Op::kLoad, operand)))) {
+      return false;
+    }
+  }
+  return true;
+}
+
 // Groups of `size` consecutive elements among members whose indices differ by constants.
 void BodyEmitter::find_runs(std::vector<Value> members, size_t size) {
   const auto constant = [&](Value v) { return analysis_.index().constant(f_[v].arguments[0]); };
@@ -110,9 +134,12 @@ void BodyEmitter::find_runs(std::vector<Value> members, size_t size) {
     }
     if (end - begin < size) continue;
     Group group;
-    for (size_t i = begin; i < end; ++i) {
-      group.members.push_back(members[i]);
-      group_number_[static_cast<size_t>(members[i])] = static_cast<int>(groups_.size());
+    group.members.assign(members.begin() + static_cast<std::ptrdiff_t>(begin),
+                         members.begin() + static_cast<std::ptrdiff_t>(end));
+    group.region = f_[members[begin]].region;
+    if (!may_group(group.members)) continue;
+    for (const Value v : group.members) {
+      group_number_[static_cast<size_t>(v)] = static_cast<int>(groups_.size());
     }
     groups_.push_back(std::move(group));
   }

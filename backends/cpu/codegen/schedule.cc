@@ -11,6 +11,7 @@
 
 #include "backends/compiler/kernel/draw.h"
 #include "backends/compiler/kernel/row_access.h"
+#include "backends/cpu/codegen/narrow_values.h"
 
 namespace hekla::cpu {
 namespace {
@@ -103,7 +104,9 @@ void measure(const kernel::Function& f, const LaneAnalysis& analysis, int32_t re
       if (index.kind != LaneKind::kUniform && !is_vector) size.by_lane = true;
     }
     if (inst.op == Op::kStore || !analysis.is_varying(v)) continue;
-    const bool divides = inst.op >= Op::kDivS && inst.op <= Op::kRemU;
+    // By a constant it is a multiplication.
+    const bool divides = inst.op >= Op::kDivS && inst.op <= Op::kRemU &&
+                         f[analysis.resolved(inst.arguments[1])].op != Op::kConstant;
     if (divides) size.by_lane = true;
     size.varying += bit_width(inst.type) == 64 ? 2 : 1;
   }
@@ -125,12 +128,15 @@ int choose_vectors(const kernel::Function& f, const LaneAnalysis& analysis) {
   BodySize size;
   measure(f, analysis, 0, size);
   if (size.by_lane) return 1;
+  // Narrow lanes fill what holds as many wide ones and more.
+  const int filled = NarrowValues::kWide / NarrowValues(f, analysis).widest();
+  if (filled == 4) return 4;
   constexpr int kRegisters = 8;  // half of what there are
   if (size.has_loop) {
-    if (size.carried * 4 <= kRegisters && size.varying <= 12) return 4;
-    return size.carried * 2 <= kRegisters && size.varying <= 24 ? 2 : 1;
+    if (size.carried * 4 <= kRegisters * filled && size.varying <= 12) return 4;
+    return size.carried * 2 <= kRegisters && size.varying <= 24 ? 2 : filled;
   }
-  return size.varying <= 24 ? 2 : 1;
+  return size.varying <= 24 ? 2 : filled;
 }
 
 // The dimension along which the loads are contiguous whose lanes lie in different lines of the

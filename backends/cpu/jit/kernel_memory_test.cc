@@ -302,5 +302,90 @@ TEST_P(Levels, PointsReadWhatTheyWrote) {
   }
 }
 
+// Elements of `parts` numbers, side by side, are added to places that are loaded: all parts are
+// read before they are written, or one after the other, or each sees the number before it as just
+// written.
+TEST_P(Levels, PartsAddedInLoops) {
+  enum class Order { kTogether, kInTurns, kChained };
+  for (const Order order : {Order::kTogether, Order::kInTurns, Order::kChained}) {
+    for (const auto& [row, parts, bytes] : std::vector<std::array<int64_t, 3>>{{1, 2, 4},
+                                                                               {3, 2, 4},
+                                                                               {8, 2, 4},
+                                                                               {16, 4, 4},
+                                                                               {21, 2, 4},
+                                                                               {64, 2, 4},
+                                                                               {33, 4, 8},
+                                                                               {4, 2, 8},
+                                                                               {8, 3, 4},
+                                                                               {40, 2, 8}}) {
+      constexpr int64_t kPlaces = 5;
+      constexpr int64_t kUpdates = 50;
+      const ScalarType type = bytes == 8 ? ScalarType::kF64 : kF32;
+      const auto width = static_cast<uint8_t>(bytes);
+      Builder b(1, kI32);
+      b.set_updated(2);
+      const Value lane = b.grid_index(0);
+      b.loop(b.index(kUpdates), {}, [&](Value k, const std::vector<Value>&) {
+        const Value place = b.load(kI32, {0, 4}, k);
+        const auto first_part = [&](Value line) {
+          return b.mul(b.add(b.mul(line, b.index(row)), lane), b.index(parts));
+        };
+        std::vector<Value> updates;
+        for (int64_t i = 0; i < parts; ++i) {
+          updates.push_back(b.load(type, {1, width}, b.add(first_part(k), b.index(i))));
+        }
+        const Value is_inside = b.binary(Op::kLtU, place, b.index(kPlaces));
+        b.loop(b.convert(Op::kBoolToInt, kI32, is_inside), {},
+               [&](Value, const std::vector<Value>&) {
+                 const auto at = [&](int64_t i) { return b.add(first_part(place), b.index(i)); };
+                 const auto load = [&](int64_t i) { return b.load(type, {2, width}, at(i)); };
+                 std::vector<Value> before;
+                 for (int64_t i = 0; i < parts && order == Order::kTogether; ++i) {
+                   before.push_back(load(i));
+                 }
+                 for (int64_t i = 0; i < parts; ++i) {
+                   Value x = order == Order::kTogether ? before[static_cast<size_t>(i)] : load(i);
+                   if (order == Order::kChained && i > 0) x = b.sub(x, load(i - 1));
+                   b.store({2, width}, at(i), b.add(x, updates[static_cast<size_t>(i)]));
+                 }
+                 return std::vector<Value>{};
+               });
+        return std::vector<Value>{};
+      });
+      TestKernel test;
+      test.elements = {{kI32, 4}, {type, width}, {type, width}};
+      test.labels = {"places", "updates", "sums"};
+      const int64_t counts[] = {kUpdates, kUpdates * row * parts, kPlaces * row * parts};
+      std::mt19937 random(static_cast<uint32_t>(row));
+      for (size_t i = 0; i < 3; ++i) {
+        const int64_t size = i == 0 ? 4 : bytes;
+        test.kernel.operands.push_back({counts[i] * size, true, i == 2});
+        std::vector<std::byte> content(static_cast<size_t>(counts[i] * size));
+        for (int64_t k = 0; k < counts[i]; ++k) {
+          const auto place = static_cast<int32_t>(random() % (kPlaces + 2)) - 1;
+          const double wide = static_cast<double>(random() % 1000) / 8;
+          const auto narrow = static_cast<float>(wide);
+          const void* from = &wide;
+          if (i == 0) from = &place;
+          if (i != 0 && bytes == 4) from = &narrow;
+          std::memcpy(&content[static_cast<size_t>(k * size)], from, static_cast<size_t>(size));
+        }
+        test.contents.push_back(std::move(content));
+      }
+      test.kernel.name = "add_parts";
+      test.kernel.grid = {row};
+      test.kernel.body = b.finish();
+      for (const StridedUse use : {StridedUse::kShuffles, StridedUse::kByLane}) {
+        KernelRequest request{&test.kernel};
+        request.strided = use;
+        const auto code = compiler_->compile({&request, 1});
+        ASSERT_TRUE(code.ok()) << code.status().to_string();
+        expect_as_interpreted((*code)->kernels[0], test, static_cast<uint64_t>(row));
+        if (HasFatalFailure()) return;
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace hekla::cpu

@@ -64,14 +64,8 @@ Num exponent_of(Num x) {
 // 1 or 0 with the sign of x: whether it is infinite.
 Num infinite_part(Num x) { return copy_sign(select(is_infinite(x), x.constant(1), 0.0), x); }
 
-}  // namespace
-
-Num scale_wide(Num x, Num k) {
-  const Num half = shr_s(k, 1);
-  return scale(scale(x, half), k - half);
-}
-
-Complex divide(Complex x, Complex y) {
+// Of any operands.
+Complex divide_scaled(Complex x, Complex y) {
   const Num zero = x.re.constant(0);
   const Num inf = infinity(zero.type(), *zero.b);
   // Infinite operands by their directions.
@@ -103,6 +97,41 @@ Complex divide(Complex x, Complex y) {
                          part(sum_of_products(a.im, b.re, -a.re, b.im))};
   const Num direction = copy_sign(inf, y.re);
   return select(is_zero(y), Complex{direction * x.re, direction * x.im}, quotient);
+}
+
+}  // namespace
+
+Num scale_wide(Num x, Num k) {
+  const Num half = shr_s(k, 1);
+  return scale(scale(x, half), k - half);
+}
+
+Complex divide(Complex x, Complex y) {
+  // Where each part is zero or far inside the range nothing leaves it: the square of y and the low
+  // halves of the products are normal numbers. Others are as rare as they are dear.
+  const FloatLayout f = layout(x.re.type());
+  const auto power = [&](double e) { return static_cast<int64_t>(f.bias + e) << f.mantissa; };
+  const int64_t least = power(choose(x.re, -50, -450)), most = power(choose(x.re, 60, 500));
+  // Parts by the bits of their magnitudes; less one, zeros are the largest of all.
+  const auto magnitude = [&](Num part) { return bits_of(part) & ~f.sign_mask; };
+  const auto greater = [](Num p, Num q) { return select(less_u(p, q), q, p); };
+  const auto smaller = [](Num p, Num q) { return select(less_u(p, q), p, q); };
+  const Num a = magnitude(x.re), b = magnitude(x.im), c = magnitude(y.re), d = magnitude(y.im);
+  const Num of_y = greater(c, d);
+  const Num one = a.integer(1);
+  const Num lowest = smaller(smaller(a - one, b - one), smaller(c - one, d - one));
+  const Num is_rare = less_u(lowest, least - 1) | less_u(of_y, least) |
+                      less_u(a.integer(most), greater(greater(a, b), of_y));
+  const Num square = fma(y.re, y.re, y.im * y.im);
+  const std::vector<Num> quotient =
+      when(is_rare, {x.re, x.im, y.re, y.im},
+           {sum_of_products(x.re, y.re, x.im, y.im) / square,
+            sum_of_products(x.im, y.re, -x.re, y.im) / square},
+           [](const std::vector<Num>& parts) -> std::vector<Num> {
+             const Complex result = divide_scaled({parts[0], parts[1]}, {parts[2], parts[3]});
+             return {result.re, result.im};
+           });
+  return {quotient[0], quotient[1]};
 }
 
 Num abs(Complex z) {

@@ -21,15 +21,21 @@ Num less(DType dtype, Num x, Num y) {
   return is_signed_integer(dtype) ? less_s(x, y) : less_u(x, y);
 }
 
-// Sums of bits in fields of 2, 4 and 8, then of all bytes by a multiplication.
-Num popcount(Num x) {
+// Sums of bits in fields of 2, 4 and 8, then of all bytes by a multiplication; of `bits`, above
+// which there are none.
+Num popcount(Num x, int bits) {
   const int width = register_bits(x);
   const auto every = [&](uint64_t pattern) {
-    return Num(*x.b, x.b->constant_bits(x.type(), pattern));
+    const uint64_t used = bits < 64 ? (uint64_t{1} << bits) - 1 : ~uint64_t{0};
+    return Num(*x.b, x.b->constant_bits(x.type(), pattern & used));
   };
-  x = x - (shr_u(x, 1) & every(0x5555555555555555));
+  // Of few bits without a difference, of which is not seen that it is no negative number.
+  const Num odd = shr_u(x, 1) & every(0x5555555555555555);
+  x = bits <= 16 ? (x & every(0x5555555555555555)) + odd : x - odd;
   x = (x & every(0x3333333333333333)) + (shr_u(x, 2) & every(0x3333333333333333));
   x = (x + shr_u(x, 4)) & every(0x0f0f0f0f0f0f0f0f);
+  if (bits <= 8) return x;
+  if (bits == 16) return (x + shr_u(x, 8)) & 0x1f;
   return shr_u(x * every(0x0101010101010101), width - 8);
 }
 
@@ -166,7 +172,7 @@ std::optional<Num> unary_integer(OpCode code, DType dtype, Num x) {
     case OpCode::kNot:
       return wrap_integer(dtype, x ^ -1);
     case OpCode::kPopcnt:
-      return wrap_integer(dtype, popcount(unextended(dtype, x)));
+      return wrap_integer(dtype, popcount(unextended(dtype, x), dtype_bits(dtype)));
     case OpCode::kCountLeadingZeros:
       return wrap_integer(dtype, leading_zeros(dtype, x));
     case OpCode::kReal:
