@@ -710,8 +710,8 @@ Result<Shader> generate(const kernel::Kernel& kernel, const Target& target) {
   const Status native = check_features(kernel, target);
   const bool is_native = native.ok();
   if (!is_native && native.code() != StatusCode::kUnimplemented) return native;
-  // SPIR-V leaves the rounding of its own conversions of f16 to the driver. f64 goes with i64, whose
-  // bits it may be cast to.
+  // SPIR-V leaves the rounding of its own conversions of f16 to the driver. f64 goes with i64,
+  // whose bits it may be cast to.
   const kernel::Emulation emulation = {.f16 = true,
                                        .i64 = !is_native && !target.int64,
                                        .f64 = !is_native && (!target.int64 || !target.float64)};

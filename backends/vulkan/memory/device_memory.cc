@@ -124,7 +124,10 @@ Result<AllocationRef> DeviceMemory::allocate(int64_t bytes, MemoryRole role) {
     std::lock_guard lock(mutex_);
     pressure = pressure_;
   }
-  if (pressure && pressure()) {
+  // Launches that end may hold nothing that others behind them do not need: forward passes of
+  // training steps, for one. Others may begin meanwhile, so not for ever.
+  constexpr int kMostWaits = 256;
+  for (int i = 0; i < kMostWaits && pressure && pressure(); ++i) {
     free_empty_blocks(0);
     result = try_allocate(bytes, role, false);
     if (!is_short()) return result;

@@ -116,8 +116,9 @@ class DeviceMemory : public std::enable_shared_from_this<DeviceMemory> {
   // until both are gone. UNIMPLEMENTED: this driver does not take it; else as allocate.
   Result<AllocationRef> import_shared(const Allocation& exported, SharedHandle handle);
 
-  // Called without a lock when a request does not fit: ends work in flight that holds memory, as
-  // far as that can end by itself, and says whether it waited for anything.
+  // Called without a lock when a request does not fit, and again while it still does not: waits
+  // for work in flight that may hold memory, as far as that can end by itself, and says whether
+  // there was any.
   void set_pressure_handler(std::function<bool()> handler);
 
   MemoryStatistics statistics() const;
