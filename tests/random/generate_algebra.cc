@@ -218,9 +218,17 @@ bool Generator::algebra() {
                   {{"fft_type", ir::enum_attribute("fft_type", kind)},
                    {"fft_length", ir::i64_array(length)}}) != nullptr;
   }
-  const int64_t n = random_.between(1, 8);
+  int64_t n = random_.between(1, 8);
   Dims dims = {n, n};
   if (random_.chance(40)) dims.insert(dims.begin(), random_.between(1, 3));
+  // As many small matrices as a back end may do side by side.
+  if (random_.chance(25)) {
+    const int64_t rows = random_.between(2, 17), count = 1024 / (rows * rows) + random_.below(20);
+    if (fits({count, rows, rows})) {
+      n = rows;
+      dims = {count, n, n};
+    }
+  }
   const DType dtype = random_.chance(20) ? complex_of(real) : real;
   // Strong diagonals: the result then depends smoothly on the entries.
   HostArray a = array_of(tensor(dtype, dims), Content::kModerate);
