@@ -308,16 +308,20 @@ TEST_P(Levels, PointsReadWhatTheyWrote) {
 TEST_P(Levels, PartsAddedInLoops) {
   enum class Order { kTogether, kInTurns, kChained };
   for (const Order order : {Order::kTogether, Order::kInTurns, Order::kChained}) {
-    for (const auto& [row, parts, bytes] : std::vector<std::array<int64_t, 3>>{{1, 2, 4},
-                                                                               {3, 2, 4},
-                                                                               {8, 2, 4},
-                                                                               {16, 4, 4},
-                                                                               {21, 2, 4},
-                                                                               {64, 2, 4},
-                                                                               {33, 4, 8},
-                                                                               {4, 2, 8},
-                                                                               {8, 3, 4},
-                                                                               {40, 2, 8}}) {
+    struct Case {
+      int64_t row, parts, bytes;
+    };
+    for (const Case& c : {Case{1, 2, 4},
+                          {3, 2, 4},
+                          {8, 2, 4},
+                          {16, 4, 4},
+                          {21, 2, 4},
+                          {64, 2, 4},
+                          {33, 4, 8},
+                          {4, 2, 8},
+                          {8, 3, 4},
+                          {40, 2, 8}}) {
+      const int64_t row = c.row, parts = c.parts, bytes = c.bytes;
       constexpr int64_t kPlaces = 5;
       constexpr int64_t kUpdates = 50;
       const ScalarType type = bytes == 8 ? ScalarType::kF64 : kF32;
