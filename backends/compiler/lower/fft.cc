@@ -275,7 +275,7 @@ class FftLowering {
       if (*it == 1 || *it == 2 || *it == 4 || std::find(radices.begin(), it, *it) != it) continue;
       for (int64_t i = 0; i < *it; ++i) values.push_back(root_of_one(i, *it));
     }
-    for (int64_t k = 0; are_pairs && k <= n; ++k) values.push_back(root_of_one(k, 2 * n));
+    if (are_pairs) add_pair_roots(n, values);
     if (values.empty()) values.emplace_back(1);  // no memory is empty
     HEKLA_ASSIGN_OR_RETURN(const Table table, add_values(values));
     return roots_[key] = table;
@@ -488,9 +488,12 @@ class FftLowering {
   }
 
   // The first n + 1 of the 2 n roots of one.
+  static void add_pair_roots(int64_t n, std::vector<Complex>& values) {
+    for (int64_t k = 0; k <= n; ++k) values.push_back(root_of_one(k, 2 * n));
+  }
   Result<Table> pair_roots(int64_t n) {
     std::vector<Complex> values;
-    for (int64_t k = 0; k <= n; ++k) values.push_back(root_of_one(k, 2 * n));
+    add_pair_roots(n, values);
     return add_values(values);
   }
 

@@ -276,19 +276,14 @@ void NarrowValues::find_width(Value v) {
   if (inst.arguments.size() != first + 2) return;
   const int lanes = argument_lanes(inst, first);
   if (lanes == kWide) return;
+  if (keeps_low_bits(inst.op)) {
+    for (const int width : kWidths) {
+      if (width < lanes || (facts.needed_bits > width && !is_whole(v, width))) continue;
+      return set(width);
+    }
+    return;
+  }
   switch (inst.op) {
-    case Op::kAdd:
-    case Op::kSub:
-    case Op::kMul:
-    case Op::kAnd:
-    case Op::kOr:
-    case Op::kXor:
-    case Op::kSelect:
-      for (const int width : kWidths) {
-        if (width < lanes || (facts.needed_bits > width && !is_whole(v, width))) continue;
-        return set(width);
-      }
-      return;
     case Op::kShl:
     case Op::kShrU:
     case Op::kShrS: {
