@@ -191,6 +191,10 @@ OptionTable compiler_option_table(CompilerSwitches& switches) {
       "matrix products and convolutions of f32 whose precision or algorithm allows it go by "
       "matrix units of bf16, in pieces; true: where four products are enough; all: also six and "
       "nine; f16: all by those of f16, which has not f32's range, for tests; other bits");
+  table.text("hekla_persistent_loops", "", switches.persistent_loops, {"true", "false"},
+             "where it pays",
+             "a loop of small kernels is one kernel, which a workgroup of the device runs to its "
+             "end; the CPU has no such");
   table.flag("hekla_overlap_collectives", "", plan.overlap_collectives, "true",
              "kernels run while collectives wait for other devices");
   table.flag(
@@ -278,6 +282,11 @@ Result<CompilerOptions> read_compiler_options(const Options& given) {
                          : switches.matrix_pieces == "all" ? plan::MatrixPieces::kAlways
                          : switches.matrix_pieces == "f16" ? plan::MatrixPieces::kF16
                                                            : plan::MatrixPieces::kNone;
+  }
+  if (!switches.persistent_loops.empty()) {
+    plan.persistent_loops = switches.persistent_loops == "true"
+                                ? plan::PersistentLoops::kWherePossible
+                                : plan::PersistentLoops::kNone;
   }
   if (!switches.attention_tile.empty()) {
     plan::PlanOptions::AttentionTile& tile = plan.attention_tile;

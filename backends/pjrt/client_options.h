@@ -83,7 +83,7 @@ Status check_fallbacks(bool fail_on_fallback, const std::vector<std::string>& fa
 struct CompilerSwitches {
   CompilerOptions options;
   std::string row_groups, stored_transposes, tree_reductions, attention, attention_tile,
-      matrix_pieces, schedule_seed;  // as given
+      matrix_pieces, persistent_loops, schedule_seed;  // as given
   std::string ring_products;
   int64_t link_megabytes = 0, device_gigaflops = 0, link_latency_us = 5;
 };

@@ -43,6 +43,10 @@ enum class MatrixPieces : uint8_t {
   kF16,  // by pieces of f16, which has not f32's range: for tests on devices without bf16
 };
 
+// Whether a loop of small kernels is one kernel that a single workgroup runs to its end, on devices
+// that are sent their kernels one by one (Vulkan).
+enum class PersistentLoops : uint8_t { kNone, kWherePays, kWherePossible };
+
 // Switches for tests and for the search of a wrong result; none but tree_reductions,
 // attention, matrix_pieces and small_limits changes a bit of any result.
 struct PlanOptions {
@@ -65,6 +69,8 @@ struct PlanOptions {
     int64_t subgroups = 0, keys = 0, width = 0;
   } attention_tile;
   MatrixPieces matrix_pieces = MatrixPieces::kNone;
+  // The back end's: the plan has the steps of all loops.
+  PersistentLoops persistent_loops = PersistentLoops::kWherePays;
   // Off: collectives stand where the program has them, and nothing runs beside them.
   bool overlap_collectives = true;
   // Collectives start in the order of the program: where other devices may run other programs.

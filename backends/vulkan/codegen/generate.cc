@@ -78,17 +78,17 @@ Status check_features(const kernel::Kernel& kernel, const Target& target) {
 namespace codegen {
 
 Generator::Generator(const kernel::IndexAnalysis& index, const Target& target,
-                     const Schedule& schedule)
+                     const Schedule& schedule, ShaderParts& parts, const OperandPlaces* places)
     : index_(index),
       kernel_(index.kernel()),
       f_(kernel_.body),
       target_(target),
       schedule_(schedule),
-      m_(target),
+      m_(parts.module),
       b_(m_.builder()),
-      memory_(m_, kernel_, schedule.is_adjacent || schedule.transposed_loads > 0,
-              schedule.long_accesses),
-      entry_(m_),
+      memory_(m_, parts.blocks, kernel_, schedule.is_adjacent || schedule.transposed_loads > 0,
+              schedule.long_accesses, places),
+      entry_(parts.entry),
       side_by_side_(size_t{schedule.columns} * schedule.rows),
       stores_come_last_(stores_after_loops(f_)),
       depends_(f_.size(), 0),
@@ -143,10 +143,7 @@ Shader Generator::run() {
     subgroup_lane_ = entry_.built_in(spv::BuiltInSubgroupLocalInvocationId, "lane", 1);
   }
   if (has_sums_) begin_sums();
-  // Numbers of groups stay below 2^31, and no compiler knows that.
-  if (!guarded_.empty() || !foldable_.empty() || m_.target().masks_bits_wrongly) {
-    unknown_zero_ = entry_.first_group() >> 31;
-  }
+  find_unknown_zero();
   const Bits group = entry_.group();
   // Folded grids have more groups than there is work for.
   const Flag has_work = group < static_cast<uint64_t>(schedule_.group_count);
@@ -172,6 +169,25 @@ Shader Generator::run() {
   shader.schedule = schedule_name(schedule_);
   shader.required_features = m_.features();
   return shader;
+}
+
+// Numbers of groups stay below 2^31, and no compiler knows that.
+void Generator::find_unknown_zero() {
+  if (guarded_.empty() && foldable_.empty() && !m_.target().masks_bits_wrongly) return;
+  unknown_zero_ = entry_.first_group() >> 31;
+}
+
+void Generator::prepare() {
+  find_unknown_zero();
+  memory_.load_table(entry_);
+}
+
+void Generator::emit_all_groups(Bits local) {
+  if (schedule_.group_count == 1) return emit_points(local.like(0), local);
+  Loop loop = begin_loop(Bits::constant(m_, 32, static_cast<uint64_t>(schedule_.group_count)),
+                         spv::LoopControlDontUnrollMask, {});
+  emit_points(loop.iteration, local);
+  end_loop(loop, {});
 }
 
 void Generator::emit_points(Bits group, Bits local) {
@@ -659,7 +675,8 @@ Result<Shader> generate_scheduled(const kernel::IndexAnalysis& index, const Targ
         "kernel {}: its loops have more iterations than the {} after which {} ends them",
         kernel.name, target.max_loop_iterations, target.device);
   }
-  Shader shader = codegen::Generator(index, target, schedule).run();
+  codegen::ShaderParts parts(target);
+  Shader shader = codegen::Generator(index, target, schedule, parts).run();
   shader.implementations = asked.take();
   return shader;
 }
@@ -699,7 +716,9 @@ Result<Shader> generate_native(const kernel::Kernel& kernel, const Target& targe
 
 }  // namespace
 
-Result<Shader> generate(const kernel::Kernel& kernel, const Target& target) {
+namespace codegen {
+
+Result<kernel::Kernel> native_form(const kernel::Kernel& kernel, const Target& target) {
   if (kernel.body.body().parameters.size() != kernel.grid.size()) {
     return internal_error("kernel {}: a grid of rank {} and a body with {} parameters", kernel.name,
                           kernel.grid.size(), kernel.body.body().parameters.size());
@@ -721,7 +740,14 @@ Result<Shader> generate(const kernel::Kernel& kernel, const Target& target) {
   }
   HEKLA_RETURN_IF_ERROR(emulated.status());
   if (!is_native) HEKLA_RETURN_IF_ERROR(check_features(*emulated, target));
-  return generate_native(*emulated, target);
+  return emulated;
+}
+
+}  // namespace codegen
+
+Result<Shader> generate(const kernel::Kernel& kernel, const Target& target) {
+  HEKLA_ASSIGN_OR_RETURN(const kernel::Kernel native, codegen::native_form(kernel, target));
+  return generate_native(native, target);
 }
 
 }  // namespace hekla::vulkan

@@ -24,12 +24,33 @@
 
 namespace hekla::vulkan::codegen {
 
+// The kernel with what the device lacks emulated: what generate() makes a shader of, with its
+// errors.
+Result<kernel::Kernel> native_form(const kernel::Kernel& kernel, const Target& target);
+
+// What the kernels of a shader share.
+struct ShaderParts {
+  explicit ShaderParts(const Target& target) : module(target), blocks(module), entry(module) {}
+
+  Module module;
+  BlockTypes blocks;
+  Entry entry;
+};
+
 class Generator {
  public:
-  Generator(const kernel::IndexAnalysis& index, const Target& target, const Schedule& schedule);
+  // `parts` and `places`, null for the only kernel of a shader, outlive it.
+  Generator(const kernel::IndexAnalysis& index, const Target& target, const Schedule& schedule,
+            ShaderParts& parts, const OperandPlaces* places = nullptr);
+  // A shader of this kernel.
   Shader run();
+  // Of one of several kernels of a shader, for a schedule of points: what stands in front of them
+  // all; then code for one workgroup, whose invocations are `local`, that does the work of all.
+  void prepare();
+  void emit_all_groups(Bits local);
 
  private:
+  void find_unknown_zero();
   // Points.
   void emit_points(Bits group, Bits local);
   void emit_teams(Bits group, Bits local);
@@ -263,10 +284,10 @@ class Generator {
   const kernel::Function& f_;
   const Target& target_;
   const Schedule schedule_;
-  Module m_;
+  Module& m_;
   spv::Builder& b_;
   Memory memory_;
-  Entry entry_;
+  Entry& entry_;
   const size_t side_by_side_;     // points of an invocation
   const bool stores_come_last_;   // behind all loops
   std::vector<uint8_t> depends_;  // by Value: on what of the tile

@@ -19,6 +19,7 @@ int Memory::memory_width(const Access& access) const {
 
 // Two operands of a launch are the same memory or do not overlap when one of them is written.
 bool Memory::may_alias(size_t operand) const {
+  if (places_ != nullptr) return !places_->is_constant[operand];
   const kernel::KernelOperand& mine = kernel_.operands[operand];
   for (size_t i = 0; i < kernel_.operands.size(); ++i) {
     const kernel::KernelOperand& other = kernel_.operands[i];
@@ -29,8 +30,7 @@ bool Memory::may_alias(size_t operand) const {
   return false;
 }
 
-// What an element of memory is: an integer, so that bits pass unchanged, where there is one.
-spv::Id Memory::word_type(int width) {
+spv::Id BlockTypes::word(int width) {
   return width == 64 && !m_.target().int64 ? m_.float_type(64) : m_.uint_type(width);
 }
 
@@ -38,8 +38,15 @@ bool Memory::is_read_only(size_t operand) const {
   return !kernel_.operands[operand].is_written && !may_alias(operand);
 }
 
-spv::Id Memory::block_pointer_type(int width, bool is_read_only) {
-  spv::Id& type = pointer_types_[{width, is_read_only}];
+spv::Id Memory::block_pointer_type(int width, size_t operand) {
+  using enum BlockTypes::Use;
+  return types_.pointer(width, is_read_only(operand) ? kReadOnly
+                               : places_ != nullptr  ? kShared
+                                                     : kPrivate);
+}
+
+spv::Id BlockTypes::pointer(int width, Use use) {
+  spv::Id& type = pointers_[{width, use}];
   if (type != 0) return type;
   spv::Builder& b = m_.builder();
   if (width == 8) {
@@ -49,12 +56,14 @@ spv::Id Memory::block_pointer_type(int width, bool is_read_only) {
     b.addCapability(spv::CapabilityStorageBuffer16BitAccess);
     m_.require("storageBuffer16BitAccess");
   }
-  const spv::Id array = b.makeRuntimeArray(word_type(width));
+  const spv::Id array = b.makeRuntimeArray(word(width));
   b.addDecoration(array, spv::DecorationArrayStride, width / 8);
+  const bool is_read_only = use == Use::kReadOnly;
   const spv::Id block = b.makeStructType({array}, is_read_only ? "Input" : "Buffer");
   b.addDecoration(block, spv::DecorationBlock);
   b.addMemberDecoration(block, 0, spv::DecorationOffset, 0);
   if (is_read_only) b.addMemberDecoration(block, 0, spv::DecorationNonWritable);
+  if (use == Use::kShared) b.addMemberDecoration(block, 0, spv::DecorationCoherent);
   if (width >= 32) {
     type = b.makePointer(spv::StorageClassPhysicalStorageBuffer, block);
   } else {
@@ -66,7 +75,7 @@ spv::Id Memory::block_pointer_type(int width, bool is_read_only) {
   return type;
 }
 
-std::vector<spv::Id> Memory::table_members() {
+void Memory::find_widths() {
   widths_.resize(kernel_.operands.size());
   for (size_t i = 0; i < kernel_.body.size(); ++i) {
     const kernel::Instruction& inst = kernel_.body[static_cast<kernel::Value>(i)];
@@ -75,14 +84,17 @@ std::vector<spv::Id> Memory::table_members() {
     widths_[static_cast<size_t>(access.operand)].insert(memory_width(access));
     if (access.bytes < 4 && has_runs_) widths_[static_cast<size_t>(access.operand)].insert(32);
   }
+}
+
+std::vector<spv::Id> Memory::table_members() {
   // Pointers to words, whatever the operand holds: what push constants lead to may not hold
   // narrower integers without further features.
   std::vector<spv::Id> members;
   for (size_t i = 0; i < widths_.size(); ++i) {
-    members.push_back(block_pointer_type(32, is_read_only(i)));
+    members.push_back(block_pointer_type(32, i));
   }
   // A struct needs a member.
-  if (members.empty()) members.push_back(block_pointer_type(32, true));
+  if (members.empty()) members.push_back(types_.pointer(32, BlockTypes::Use::kReadOnly));
   return members;
 }
 
@@ -92,10 +104,11 @@ void Memory::load_table(Entry& entry) {
   pointers_.resize(widths_.size());
   for (size_t i = 0; i < widths_.size(); ++i) {
     if (widths_[i].empty()) continue;
-    const spv::Id words = block_pointer_type(32, is_read_only(i));
-    const spv::Id address = entry.table_member(table, static_cast<unsigned>(i), words);
+    const spv::Id words = block_pointer_type(32, i);
+    const unsigned member = places_ != nullptr ? places_->members[i] : static_cast<unsigned>(i);
+    const spv::Id address = entry.table_member(table, member, words);
     for (int width : widths_[i]) {
-      const spv::Id type = block_pointer_type(width, is_read_only(i));
+      const spv::Id type = block_pointer_type(width, i);
       const spv::Id pointer = width == 32 ? address : m_.op(spv::OpBitcast, type, {address});
       // Only a variable can say whether what it points to has other names.
       const spv::Id variable =

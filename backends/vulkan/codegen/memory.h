@@ -23,14 +23,49 @@ namespace hekla::vulkan::codegen {
 inline constexpr uint32_t kLongAccessBytes = 8;
 inline constexpr uint32_t kLongestRunBytes = 16;
 
+// Types of pointers to operands, which all kernels of a module share.
+class BlockTypes {
+ public:
+  explicit BlockTypes(Module& module) : m_(module) {}
+
+  enum class Use : uint8_t {
+    kReadOnly,
+    kPrivate,  // written, and what an invocation writes no other one reads
+    kShared,   // written by one invocation and read by others of the workgroup, barriers between
+  };
+  // To a block with a runtime array of words of so many bits.
+  spv::Id pointer(int width, Use use);
+  // What an element of memory is: an integer, so that bits pass unchanged, where there is one.
+  spv::Id word(int width);
+
+ private:
+  Module& m_;
+  std::map<std::pair<int, Use>, spv::Id> pointers_;
+};
+
+// Where the operands of one of several kernels of a shader are (persistent.h).
+struct OperandPlaces {
+  std::vector<unsigned> members;  // of the table, by operand
+  std::vector<bool> is_constant;  // by operand: nothing in the shader writes its memory
+};
+
 class Memory {
  public:
   // `has_runs`: load_run and store_run will be used; `long_runs`: runs of elements are words of 64
-  // bits, where the device has them.
-  Memory(Module& module, const kernel::Kernel& kernel, bool has_runs, bool long_runs)
-      : m_(module), kernel_(kernel), has_runs_(has_runs || long_runs), long_runs_(long_runs) {}
+  // bits, where the device has them. `places`: where other kernels of the shader touch the same
+  // memory; null: there are none, and operands are the members of the table.
+  Memory(Module& module, BlockTypes& types, const kernel::Kernel& kernel, bool has_runs,
+         bool long_runs, const OperandPlaces* places)
+      : m_(module),
+        types_(types),
+        kernel_(kernel),
+        places_(places),
+        has_runs_(has_runs || long_runs),
+        long_runs_(long_runs) {
+    find_widths();
+  }
 
-  // What the members of the argument table are.
+  // What the members of the argument table are, of a kernel that has it to itself.
   std::vector<spv::Id> table_members();
   // Loads the operands' addresses; the pointers are usable in all blocks that this one dominates.
   void load_table(Entry& entry);
@@ -56,10 +91,11 @@ class Memory {
                  const std::vector<spv::Id>& values, uint64_t aligned_to);
 
  private:
+  void find_widths();
   int memory_width(const kernel::Access& access) const;
   bool may_alias(size_t operand) const;
-  spv::Id word_type(int width);
-  spv::Id block_pointer_type(int width, bool is_read_only);
+  spv::Id word_type(int width) { return types_.word(width); }
+  spv::Id block_pointer_type(int width, size_t operand);
   spv::Id element_pointer(size_t operand, int width, Bits element);
   // Of 1 and 2 bytes without the storage feature: the word around it.
   struct Part {
@@ -81,11 +117,12 @@ class Memory {
   spv::Id word_pointer(const kernel::Access& access, Bits first, const Words& words, spv::Id type);
 
   Module& m_;
+  BlockTypes& types_;
   const kernel::Kernel& kernel_;
+  const OperandPlaces* const places_;
   const bool has_runs_;
   const bool long_runs_;
-  std::vector<std::set<int>> widths_;  // of the accesses to an operand
-  std::map<std::pair<int, bool>, spv::Id> pointer_types_;
+  std::vector<std::set<int>> widths_;             // of the accesses to an operand
   std::vector<std::map<int, spv::Id>> pointers_;  // of an operand, by width
 };
 

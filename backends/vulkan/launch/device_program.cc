@@ -83,8 +83,10 @@ Status DeviceProgram::load_pipelines() {
     codes.push_back(std::move(code));
     numbers.push_back(number);
   };
+  const std::vector<bool> is_dispatched = dispatched_kernels(*program_);
   for (size_t i = 0; i < program_->kernels.size(); ++i) {
-    if (!program_->kernels[i].is_interpreted()) add(i, program_->kernels[i].code);
+    const DeviceKernel& kernel = program_->kernels[i];
+    if (is_dispatched[i] && !kernel.is_interpreted()) add(i, kernel.code);
   }
   for (size_t i = 0; i < program_->contractions.size(); ++i) {
     add(contraction_pipeline(*program_, i), program_->contractions[i].code);
@@ -101,8 +103,11 @@ Status DeviceProgram::load_pipelines() {
     add(gate_pipeline(*program_),
         {{std::begin(kloop_gate_spirv), std::end(kloop_gate_spirv)}, 0, "loop gate"});
   }
+  for (size_t i = 0; i < program_->loops.size(); ++i) {
+    add(loop_pipeline(*program_, i), program_->loops[i].code.code);
+  }
   HEKLA_ASSIGN_OR_RETURN(std::vector<PipelineRef> made, device_->pipelines().get(codes));
-  pipelines_.resize(gate_pipeline(*program_) + 1);
+  pipelines_.resize(loop_pipeline(*program_, program_->loops.size()));
   for (size_t i = 0; i < made.size(); ++i) pipelines_[numbers[i]] = std::move(made[i]);
   return ok_status();
 }

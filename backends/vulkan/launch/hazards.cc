@@ -31,15 +31,27 @@ bool HazardTracker::step(std::span<const Access> accesses) {
     if (access.is_write) is_needed |= overlaps(read_[access.region], access.begin, access.end);
     if (is_needed) break;
   }
-  if (is_needed) {
-    read_.clear();
-    written_.clear();
-  }
+  if (is_needed) reset();
   for (const Access& access : accesses) {
     if (access.begin >= access.end) continue;
     add((access.is_write ? written_ : read_)[access.region], access.begin, access.end);
   }
   return is_needed;
+}
+
+void HazardTracker::reset() {
+  read_.clear();
+  written_.clear();
+}
+
+void HazardTracker::join(const HazardTracker& other) {
+  const auto join = [](auto& mine, const auto& theirs) {
+    for (const auto& [region, intervals] : theirs) {
+      for (const auto& [begin, end] : intervals) add(mine[region], begin, end);
+    }
+  };
+  join(read_, other.read_);
+  join(written_, other.written_);
 }
 
 std::vector<bool> place_barriers(std::span<const std::vector<Access>> steps) {

@@ -29,6 +29,10 @@ class HazardTracker {
  public:
   // Whether a barrier is needed in front of this step; if so it counts as placed.
   bool step(std::span<const Access> accesses);
+  // A barrier stands here.
+  void reset();
+  // Another way may lead here: what `other` remembers is remembered as well.
+  void join(const HazardTracker& other);
 
  private:
   using Intervals = std::map<int64_t, int64_t>;  // begin -> end, disjoint

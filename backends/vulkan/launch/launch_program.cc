@@ -10,6 +10,26 @@
 namespace hekla::vulkan {
 namespace {
 
+int64_t region_of(const plan::LaunchPlan& plan, const plan::Slice& slice) {
+  const auto inputs = static_cast<int64_t>(plan.input_bytes.size());
+  const auto outputs = static_cast<int64_t>(plan.output_bytes.size());
+  switch (slice.space) {
+    case plan::Slice::Space::kInput:
+      return slice.index;
+    case plan::Slice::Space::kOutput: {
+      const int32_t taken = plan.output_input[static_cast<size_t>(slice.index)];
+      return taken >= 0 ? taken : inputs + slice.index;
+    }
+    case plan::Slice::Space::kConstant:
+      return inputs + outputs + slice.index;
+    case plan::Slice::Space::kLaunch:
+      return inputs + outputs + static_cast<int64_t>(plan.constants.size());
+    case plan::Slice::Space::kArena:
+      return inputs + outputs + static_cast<int64_t>(plan.constants.size()) + 1 + slice.index;
+  }
+  return 0;
+}
+
 Status check_groups(const DeviceKernel& kernel) {
   const std::array<uint32_t, 3>& groups = kernel.groups;
   if (std::find(groups.begin(), groups.end(), 0U) != groups.end()) return ok_status();
@@ -25,6 +45,29 @@ Status check_groups(const DeviceKernel& kernel) {
 }
 
 }  // namespace
+
+std::vector<bool> dispatched_kernels(const LaunchProgram& program) {
+  std::vector<bool> is_dispatched(program.kernels.size(), false);
+  const auto visit = [&](const plan::Steps& steps, const auto& visit_inner) -> void {
+    plan::for_each_step(steps, [&](const plan::Step& step) {
+      if (const auto* run = std::get_if<plan::KernelStep>(&step.what)) {
+        is_dispatched[static_cast<size_t>(run->kernel)] = true;
+      }
+      const bool has_kernel = std::any_of(program.loops.begin(), program.loops.end(),
+                                          [&](const auto& loop) { return loop.step == &step; });
+      // What says whether there is a first iteration stands in front of the loop.
+      const auto* loop = std::get_if<plan::WhileStep>(&step.what);
+      if (has_kernel && loop != nullptr) visit_inner(loop->condition, visit_inner);
+      return !has_kernel;
+    });
+  };
+  visit(program.plan->steps, visit);
+  return is_dispatched;
+}
+
+Access access_of(const plan::LaunchPlan& plan, const plan::Slice& slice, bool is_written) {
+  return {region_of(plan, slice), slice.offset, slice.offset + slice.bytes, is_written};
+}
 
 Status check_program(const LaunchProgram& program) {
   const plan::LaunchPlan& plan = *program.plan;

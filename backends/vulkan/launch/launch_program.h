@@ -15,6 +15,7 @@
 #include "backends/compiler/kernel/interpreter.h"
 #include "backends/compiler/plan/launch_plan.h"
 #include "backends/ffi/call.h"
+#include "backends/vulkan/launch/hazards.h"
 #include "backends/vulkan/pipeline/pipelines.h"
 #include "runtime/base/status.h"
 
@@ -33,12 +34,24 @@ struct DeviceKernel {
   bool is_interpreted() const { return code.words.empty(); }
 };
 
+// A loop of the plan that one workgroup runs by itself (codegen/persistent.h).
+struct DeviceLoopKernel {
+  const plan::Step* step = nullptr;  // a RepeatStep or WhileStep
+  DeviceKernel code;                 // one workgroup; the first constant is the iterations
+  std::vector<plan::Slice> operands;
+  std::vector<bool> is_written;  // by operand
+  int64_t most_iterations = 1;   // of one dispatch
+};
+
 struct LaunchProgram {
   std::string name;
   std::shared_ptr<const plan::LaunchPlan> plan;
   std::vector<DeviceKernel> kernels;  // one for each of the plan's
   // The same; operands are lhs, rhs and out. The host runs none of them.
   std::vector<DeviceKernel> contractions;
+  // Loops that have a kernel of their own, which runs in place of their steps.
+  std::vector<DeviceLoopKernel> loops;
+  std::vector<plan::Decision> decisions;  // on loops, for people
   // How the device rounds in its kernels, and the host in those that it runs.
   kernel::FmaRounding fma;
   // Of the user's functions in the plan's host steps; null: none.
@@ -46,6 +59,13 @@ struct LaunchProgram {
   // Of the values of each host step.
   int64_t host_memory_limit_bytes = std::numeric_limits<int64_t>::max();
 };
+
+// Of each kernel of the plan whether a step outside of `loops` runs it.
+std::vector<bool> dispatched_kernels(const LaunchProgram& program);
+
+// The region of memory that a slice lies in, and which bytes of it: an output that may take an
+// input's memory is one with it.
+Access access_of(const plan::LaunchPlan& plan, const plan::Slice& slice, bool is_written);
 
 // INTERNAL with step and reason: a plan that plan::check refuses, another number of kernels or
 // contractions than it has, a contraction without code, a grid of 2^31 groups or more.

@@ -18,28 +18,6 @@ constexpr int64_t kBytesPerGroup = 64 * 4 * 4;
 // The shader counts bytes in 32 bits.
 constexpr int64_t kMaxBytesPerDispatch = int64_t{1} << 31;
 
-// The regions of memory for the hazard tracker: an output that may take an input's memory is one
-// with it.
-int64_t region_of(const plan::LaunchPlan& plan, const Slice& slice) {
-  const auto inputs = static_cast<int64_t>(plan.input_bytes.size());
-  const auto outputs = static_cast<int64_t>(plan.output_bytes.size());
-  switch (slice.space) {
-    case Slice::Space::kInput:
-      return slice.index;
-    case Slice::Space::kOutput: {
-      const int32_t taken = plan.output_input[static_cast<size_t>(slice.index)];
-      return taken >= 0 ? taken : inputs + slice.index;
-    }
-    case Slice::Space::kConstant:
-      return inputs + outputs + slice.index;
-    case Slice::Space::kLaunch:
-      return inputs + outputs + static_cast<int64_t>(plan.constants.size());
-    case Slice::Space::kArena:
-      return inputs + outputs + static_cast<int64_t>(plan.constants.size()) + 1 + slice.index;
-  }
-  return 0;
-}
-
 bool has_loops(const Sequence& sequence) {
   return std::any_of(sequence.begin(), sequence.end(),
                      [](const Node& node) { return node.loop >= 0 || has_loops(node.body); });
@@ -140,8 +118,39 @@ void Lowering::add(const plan::CopyStep& step, Sequence& out) {
   }
 }
 
+const DeviceLoopKernel* Lowering::loop_kernel() const {
+  const auto found = std::find_if(program_.loops.begin(), program_.loops.end(),
+                                  [&](const auto& loop) { return loop.step == step_; });
+  return found == program_.loops.end() ? nullptr : &*found;
+}
+
+void Lowering::add_loop_kernel(const DeviceLoopKernel& loop, int64_t iterations, Sequence& out) {
+  std::vector<Access> accesses;
+  for (size_t i = 0; i < loop.operands.size(); ++i) {
+    accesses.push_back(access(loop.operands[i], loop.is_written[i]));
+  }
+  const std::vector<TableEntry> entries(loop.operands.begin(), loop.operands.end());
+  const auto number = static_cast<size_t>(&loop - program_.loops.data());
+  step_ = loop.step;
+  add_dispatch(loop_pipeline(program_, number), entries, std::move(accesses), loop.code.groups,
+               {static_cast<uint32_t>(iterations)}, out);
+}
+
 void Lowering::add(const plan::RepeatStep& step, Sequence& out) {
   if (step.count == 0 || step.body.empty()) return;
+  if (const DeviceLoopKernel* loop = loop_kernel(); loop != nullptr) {
+    // As a loop of whole dispatches, and what is left.
+    const int64_t whole = step.count / loop->most_iterations;
+    const int64_t rest = step.count % loop->most_iterations;
+    if (whole > 0) {
+      Node node;
+      node.times = whole;
+      add_loop_kernel(*loop, loop->most_iterations, node.body);
+      out.push_back(std::move(node));
+    }
+    if (rest > 0) add_loop_kernel(*loop, rest, out);
+    return;
+  }
   const Cost cost = cost_of(step.body);
   const double total = cost.dispatches * static_cast<double>(step.count);
   const bool is_short = total <= static_cast<double>(kMaxDispatchesPerRecording);
@@ -176,6 +185,7 @@ void Lowering::add(const plan::RepeatStep& step, Sequence& out) {
 }
 
 void Lowering::add(const plan::WhileStep& step, Sequence& out) {
+  const DeviceLoopKernel* kernel = loop_kernel();
   add(step.condition, out);
   DeviceLoop loop = new_loop();
   Gate gate;
@@ -184,7 +194,11 @@ void Lowering::add(const plan::WhileStep& step, Sequence& out) {
   gate.iterations = add_state({0});
   gate.targets = {loop.body, loop.after};
   end_block(gate, out);
-  add_body(loop, {&step.body, &step.condition}, gate);
+  if (kernel != nullptr) {
+    add_body(loop, *kernel, gate);
+  } else {
+    add_body(loop, {&step.body, &step.condition}, gate);
+  }
   if (!has_loops(loop.node.body)) {
     lowered_.loops[loop.number].iterations_offset = gate.iterations * kWord;
   }
@@ -234,6 +248,17 @@ void Lowering::add_body(DeviceLoop& loop, std::initializer_list<const plan::Step
       options_.max_dispatches_per_submission / (about.iterations_per_piece * size), 1);
 }
 
+// Of the many iterations of a kernel that runs the loop one dispatch is mostly enough.
+void Lowering::add_body(DeviceLoop& loop, const DeviceLoopKernel& kernel, const Gate& gate) {
+  current_ = loop.body;
+  add_loop_kernel(kernel, kernel.most_iterations, loop.node.body);
+  end_block(gate, loop.node.body);
+  LoweredLoop& about = lowered_.loops[loop.number];
+  about.iterations_per_piece = 1;
+  about.max_pieces = std::max<int64_t>(
+      options_.max_dispatches_per_submission / std::max<int64_t>(size_of(loop.node.body), 1), 1);
+}
+
 void Lowering::end_loop(DeviceLoop loop, Sequence& out) {
   current_ = loop.after;
   loop.node.loop = static_cast<int64_t>(loop.number);
@@ -277,7 +302,7 @@ void Lowering::end_block(const Gate& gate, Sequence& out) {
 }
 
 Access Lowering::access(const Slice& slice, bool is_written) const {
-  return {region_of(plan_, slice), slice.offset, slice.offset + slice.bytes, is_written};
+  return access_of(plan_, slice, is_written);
 }
 
 Access Lowering::words(const Slice& slice, bool is_written) const {

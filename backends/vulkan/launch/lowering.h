@@ -26,7 +26,7 @@
 
 namespace hekla::vulkan {
 
-// The pipelines of a program: its kernels by number, then these two.
+// The pipelines of a program: its kernels by number, then these.
 inline size_t contraction_pipeline(const LaunchProgram& program, size_t number) {
   return program.kernels.size() + number;
 }
@@ -34,6 +34,9 @@ inline size_t copy_pipeline(const LaunchProgram& program) {
   return program.kernels.size() + program.contractions.size();
 }
 inline size_t gate_pipeline(const LaunchProgram& program) { return copy_pipeline(program) + 1; }
+inline size_t loop_pipeline(const LaunchProgram& program, size_t number) {
+  return gate_pipeline(program) + 1 + number;
+}
 
 // Whose address an entry of the argument table is; nullopt: the launch's loop state.
 using TableEntry = std::optional<plan::Slice>;

@@ -126,9 +126,15 @@ class Lowering {
 
   DeviceLoop new_loop();
 
+  // Of the loop that is step_; null: it runs step by step. A dispatch of it.
+  const DeviceLoopKernel* loop_kernel() const;
+  void add_loop_kernel(const DeviceLoopKernel& loop, int64_t iterations, Sequence& out);
+
   // What an iteration runs, and the gate at its end.
   void add_body(DeviceLoop& loop, std::initializer_list<const plan::Steps*> lists,
                 const Gate& gate);
+
+  void add_body(DeviceLoop& loop, const DeviceLoopKernel& kernel, const Gate& gate);
 
   void end_loop(DeviceLoop loop, Sequence& out);
 

@@ -150,6 +150,9 @@ void DeviceProgram::log_profile(const Slot& slot) const {
   const std::vector<DeviceKernel>& kernels = program_->kernels;
   for (const auto& [pipeline, sum] : ranked) {
     std::string name = pipeline == copy_pipeline(*program_) ? "copy" : "loop gate";
+    if (pipeline > gate_pipeline(*program_)) {
+      name = program_->loops[pipeline - loop_pipeline(*program_, 0)].code.code.name;
+    }
     if (pipeline < kernels.size()) {
       name = fmt::format("kernel {} {}", pipeline, kernels[pipeline].code.name);
     } else if (pipeline < copy_pipeline(*program_)) {

@@ -210,6 +210,7 @@ class VulkanExecutable : public pjrt::BackendExecutable {
     for (const DeviceKernel& contraction : program_->contractions) {
       decisions.push_back({contraction.code.name, contraction.implementations});
     }
+    decisions.insert(decisions.end(), program_->decisions.begin(), program_->decisions.end());
     return decisions;
   }
 

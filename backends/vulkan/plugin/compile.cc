@@ -15,6 +15,7 @@
 #include "backends/vulkan/codegen/generate.h"
 #include "backends/vulkan/codegen/matrix_product.h"
 #include "backends/vulkan/launch/kernel_abi.h"
+#include "backends/vulkan/plugin/persistent_loops.h"
 #include "backends/vulkan/plugin/user_kernels.h"
 #include "runtime/base/log.h"
 
@@ -27,11 +28,12 @@ constexpr size_t kMostInstructions = 5000;
 
 class Compiler {
  public:
-  Compiler(UserKernels user, const Target& target, int64_t memory_limit_bytes,
-           bool fail_on_fallback, const ir::DeviceGrid& grid)
+  Compiler(UserKernels user, const Target& target, plan::PersistentLoops loops,
+           int64_t memory_limit_bytes, bool fail_on_fallback, const ir::DeviceGrid& grid)
       : plan_(std::move(user.plan)),
         user_kernels_(std::move(user.kernels)),
         target_(target),
+        loops_(loops),
         grid_(grid),
         memory_limit_bytes_(memory_limit_bytes),
         fail_on_fallback_(fail_on_fallback) {}
@@ -41,8 +43,13 @@ class Compiler {
     program_->plan = plan_;
     program_->fma = fma_rounding(target_);
     program_->host_memory_limit_bytes = memory_limit_bytes_;
+    const size_t own_kernels = plan_->kernels.size() - user_kernels_.size();
     HEKLA_RETURN_IF_ERROR(generate_kernels());
     HEKLA_RETURN_IF_ERROR(generate_products());
+    HEKLA_ASSIGN_OR_RETURN(FoundLoops found,
+                           find_persistent_loops(*program_, own_kernels, target_, loops_));
+    program_->loops = std::move(found.loops);
+    program_->decisions = std::move(found.decisions);
     find_host_steps();
     if (!unsupported_.empty()) {
       return unimplemented("the program has {} operations that cannot run:\n{}",
@@ -143,6 +150,7 @@ class Compiler {
   const std::shared_ptr<const plan::LaunchPlan> plan_;
   std::vector<DeviceKernel> user_kernels_;  // the last ones of the plan's
   const Target& target_;
+  const plan::PersistentLoops loops_;
   const ir::DeviceGrid grid_;
   const int64_t memory_limit_bytes_;
   const bool fail_on_fallback_;
@@ -197,7 +205,9 @@ Result<std::shared_ptr<const LaunchProgram>> compile_program(
   drawn.schedule_seed = request.options.schedule_seed;
   const ir::DeviceGrid grid{request.replica_count, request.partition_count};
   HEKLA_ASSIGN_OR_RETURN(UserKernels user, take_user_kernels(std::move(plan), target));
-  return Compiler(std::move(user), drawn, memory_limit_bytes, fail_on_fallback, grid).run();
+  return Compiler(std::move(user), drawn, request.options.plan.persistent_loops, memory_limit_bytes,
+                  fail_on_fallback, grid)
+      .run();
 }
 
 }  // namespace hekla::vulkan
