@@ -83,6 +83,7 @@ struct CheckOptions {
                                     "hekla_row_groups=true",
                                     "hekla_row_groups=led",
                                     "hekla_stored_transposes=true",
+                                    "hekla_persistent_loops=true",
                                     kSeveralArenas,
                                     kDrawnSchedules};
   // Draws the schedules of kDrawnSchedules, and, when it is odd, those of the form with all values

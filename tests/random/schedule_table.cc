@@ -42,6 +42,7 @@ constexpr Prefix kFamilies[] = {
     {"slice", "movement"},
     {"transpose", "movement"},
     {"partitioner", "partitioner"},
+    {"loop", "loop"},
 };
 
 struct Required {
@@ -90,6 +91,7 @@ const std::vector<Required>& required() {
        {"tile, adjacent columns, lanes load for each other"}},
       {"vulkan", {"contraction", "reduction", "scan", "scatter", "window"}, {"subgroup per point"}},
       {"vulkan", {"reduction", "scan", "sort"}, {"teams, shared memory", "teams, subgroups"}},
+      {"vulkan", {"loop"}, {"one workgroup", "dispatches"}},
       {"",
        {"partitioner"},
        {"computed once more", "sent alone", "collectives merged", "collectives not merged",

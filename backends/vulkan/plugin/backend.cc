@@ -55,6 +55,10 @@ class VulkanExecutable : public pjrt::BackendExecutable {
       stats.generated_code_bytes +=
           static_cast<int64_t>(contraction.code.words.size() * sizeof(uint32_t));
     }
+    for (const DeviceLoopKernel& loop : program_->loops) {
+      stats.generated_code_bytes +=
+          static_cast<int64_t>(loop.code.code.words.size() * sizeof(uint32_t));
+    }
     stats.temporary_bytes = program_->plan->arena_bytes();
     return stats;
   }
@@ -87,6 +91,9 @@ class VulkanExecutable : public pjrt::BackendExecutable {
         text +=
             fmt::format("; {}\n{}\n", contraction.code.name, disassemble(contraction.code.words));
       }
+      for (const DeviceLoopKernel& loop : program_->loops) {
+        text += fmt::format("; {}\n{}\n", loop.code.code.name, disassemble(loop.code.code.words));
+      }
       return text;
     }
     if (form == "schedules") {
@@ -97,6 +104,11 @@ class VulkanExecutable : public pjrt::BackendExecutable {
       }
       for (const DeviceKernel& contraction : program_->contractions) {
         text += fmt::format("matrix product: {}\n", contraction.schedule);
+      }
+      for (const plan::Decision& loop : program_->decisions) {
+        const auto& ways = loop.implementations;
+        const auto taken = std::ranges::find(ways, "", &kernel::Implementation::refusal);
+        if (taken != ways.end()) text += fmt::format("loop: {}\n", taken->name);
       }
       return text;
     }

@@ -225,15 +225,17 @@ Result<FoundLoops> find_persistent_loops(const LaunchProgram& program, size_t ow
     const uint64_t drawn = std::mt19937_64(target.schedule_seed)() % 3;
     wanted = drawn == 0 ? PersistentLoops::kNone : PersistentLoops::kWherePossible;
   }
-  if (wanted == PersistentLoops::kNone) return found;
   Status status;
   plan::for_each_step(program.plan->steps, [&](const plan::Step& step) {
     if (!status.ok() || !(std::holds_alternative<plan::RepeatStep>(step.what) ||
                           std::holds_alternative<plan::WhileStep>(step.what))) {
       return true;
     }
-    Result<DeviceLoopKernel> made =
-        Finder(program, own_kernels, target).run(step, wanted == PersistentLoops::kWherePossible);
+    Result<DeviceLoopKernel> made = unimplemented("not asked for");
+    if (wanted != PersistentLoops::kNone) {
+      made =
+          Finder(program, own_kernels, target).run(step, wanted == PersistentLoops::kWherePossible);
+    }
     if (!made.ok() && made.status().code() != StatusCode::kUnimplemented) {
       status = made.status();
       return false;

@@ -109,6 +109,9 @@ Result<std::string> pipeline_report(LogicalDevice& device, const LaunchProgram& 
   for (const DeviceKernel& contraction : program.contractions) {
     all.push_back({contraction.code.name, "product", &contraction});
   }
+  for (const DeviceLoopKernel& loop : program.loops) {
+    all.push_back({loop.code.code.name, "persistent loop", &loop.code});
+  }
   const DeviceSnapshot& snapshot = device.device().snapshot();
   const std::string driver = snapshot.driver_name + " " + snapshot.driver_info;
   std::string text = fmt::format("{}, {}\n", snapshot.name, driver);
