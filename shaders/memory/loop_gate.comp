@@ -3,7 +3,7 @@
 //
 // Operands {selector, state}. Constants: 0 how to choose (0 the first target; 1 the first when the
 // selector's byte is not zero, else the second; 2 by the selector's word, the last when it is out of
-// range; 3 the first until it was chosen often enough), 1 and 2 place and number of the words that
+// range; 3 the first until it was chosen often enough; 4 the first while the counter is not 0), 1 and 2 place and number of the words that
 // vkCmdDispatchIndirect reads for this block, 3 and 4 number and place of the targets, 5 the place
 // of a word that counts choices of the first target (0: none), 6 and 7 counter and iterations of a
 // counted loop, 8 this block, 9 the place of the current block's number. Places are words of the
@@ -36,6 +36,8 @@ void main() {
     choice = iterations < push.constants[7] ? 0 : 1;
     barrier();  // all have read it
     if (gl_LocalInvocationID.x == 0) store(push.constants[6], choice == 0 ? iterations : 0);
+  } else if (kind == 4) {
+    choice = load(push.constants[6]) != 0 ? 0 : 1;
   }
   const uint target = push.constants[4] + 4 * choice;
   const uint block = load(target);

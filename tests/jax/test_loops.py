@@ -64,11 +64,33 @@ def search(x, trips=50):
 
 
 def search_in_search(x, trips=5):
-    """An inner loop that data end: the outer one goes by dispatches."""
+    """An inner loop that data end: a dispatch may end in the middle of it."""
     def body(state):
         i, x = state
         return i + 1, lax.while_loop(lambda x: x.max() < 50, lambda x: jnp.roll(x, 1) * 2 + 3, x % 11)
     return lax.while_loop(lambda state: state[0] < trips, body, (0, x))
+
+
+def search_in_branches(x, trips=9):
+    """Counted loops around a branch around searches, two of them one in the other."""
+    def grow(limit):
+        def body(state):
+            return state[0] + 1, jnp.roll(state[1], 1) * 2 + 3
+        return lambda x: lax.while_loop(lambda s: (s[0] < 9) & (s[1].max() < limit), body, (0, x))[1]
+
+    def both(x):
+        def body(state):
+            return state[0] + 1, grow(40)(jnp.flip(state[1]) - 20) % 63
+        return lax.while_loop(lambda s: (s[0] < 4) & (s[1].sum() % 5 != 0), body, (0, x % 31))[1] + 1
+
+    def inner(x, i):
+        y = lax.switch(i % 3, [grow(70), both, lambda x: x - i], x)
+        return y % 50 - 7, y[0]
+
+    def outer(x, i):
+        x, firsts = lax.scan(inner, x, jnp.arange(4) + i)
+        return x + 1, (firsts, lax.cond(x[0] % 2 == 0, grow(33), jnp.flip, x))
+    return lax.scan(outer, x, jnp.arange(trips))
 
 
 def random_walk(x, trips=12):
@@ -111,6 +133,7 @@ CASES = {
     **{f'nested-{n}': (nested, values(n, 'int32')) for n in (1, 9, 100)},
     **{f'search-{n}': (search, values(n, 'int32')) for n in (2, 9, 100)},
     **{f'search_in_search-{n}': (search_in_search, values(n)) for n in (3, 40)},
+    **{f'search_in_branches-{n}': (search_in_branches, values(n, 'int32')) for n in (3, 40)},
     **{f'rk4-{n}': (rk4, values(n)) for n in (3, 40)},
     'random_walk': (random_walk, values(5)),
     **{f'rows-{dtype}': (rows, values(13, dtype)) for dtype in ('bool', 'int8', 'uint16', 'float16', 'bfloat16')},

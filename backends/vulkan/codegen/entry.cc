@@ -12,7 +12,8 @@ constexpr unsigned kTableEntryBytes = 8;
 
 }  // namespace
 
-void Entry::begin(uint32_t workgroup_size, const std::vector<spv::Id>& members, bool has_constant) {
+void Entry::begin(uint32_t workgroup_size, const std::vector<spv::Id>& members,
+                  unsigned constants) {
   main_ = b_.makeEntryPoint("main");
   entry_ = b_.addEntryPoint(spv::ExecutionModelGLCompute, main_, "main");
   b_.addExecutionMode(main_, spv::ExecutionModeLocalSize, static_cast<int>(workgroup_size), 1, 1);
@@ -24,17 +25,16 @@ void Entry::begin(uint32_t workgroup_size, const std::vector<spv::Id>& members, 
   }
   table_type_ = b_.makePointer(spv::StorageClassPhysicalStorageBuffer, table);
   std::vector<spv::Id> pushed = {table_type_, m_.uint_type(32)};
-  if (has_constant) pushed.push_back(m_.uint_type(32));
+  pushed.insert(pushed.end(), constants, m_.uint_type(32));
   const spv::Id block = b_.makeStructType(pushed, "Launch");
   b_.addDecoration(block, spv::DecorationBlock);
   b_.addMemberDecoration(block, 0, spv::DecorationOffset,
                          static_cast<int>(offsetof(KernelPush, table)));
   b_.addMemberDecoration(block, 1, spv::DecorationOffset,
                          static_cast<int>(offsetof(KernelPush, first_group)));
-  if (has_constant) {
-    b_.addMemberDecoration(block, 2, spv::DecorationOffset,
-                           static_cast<int>(offsetof(KernelPush, constants)));
-    b_.addMemberName(block, 2, "constant");
+  for (unsigned i = 0; i < constants; ++i) {
+    const auto offset = offsetof(KernelPush, constants) + i * sizeof(uint32_t);
+    b_.addMemberDecoration(block, 2 + i, spv::DecorationOffset, static_cast<int>(offset));
   }
   b_.addMemberName(block, 0, "table");
   b_.addMemberName(block, 1, "first_group");

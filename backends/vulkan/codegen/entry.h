@@ -18,10 +18,9 @@ class Entry {
   Entry& operator=(const Entry&) = delete;
 
   // `main` with so many invocations, and the push constants that lead to a table of these members,
-  // 64 bits each; one at least. `has_constant`: the first of KernelPush::constants is looked at.
+  // 64 bits each; one at least. Of KernelPush::constants the first `constants` are looked at.
   // Afterwards the build point is in it.
-  void begin(uint32_t workgroup_size, const std::vector<spv::Id>& members,
-             bool has_constant = false);
+  void begin(uint32_t workgroup_size, const std::vector<spv::Id>& members, unsigned constants = 0);
   // A variable of the module that `main` uses.
   void add(spv::Id variable) { entry_->addIdOperand(variable); }
   // One number, or a vector of them, whose id is wrapped as if it were one.
@@ -29,8 +28,8 @@ class Entry {
   Bits component(Bits vector, unsigned index) {
     return {&m_, 32, b_.createCompositeExtract(vector.id(), m_.uint_type(32), index)};
   }
-  // That constant, of 32 bits.
-  Bits constant() { return {&m_, 32, push_constant(2, m_.uint_type(32))}; }
+  // One of these constants, of 32 bits.
+  Bits constant(unsigned number) { return {&m_, 32, push_constant(2 + number, m_.uint_type(32))}; }
   // The first workgroup of the dispatch, and this one's number in the logical grid, of 32 bits.
   Bits first_group();
   Bits group();

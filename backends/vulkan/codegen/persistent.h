@@ -9,7 +9,10 @@
 // one by one. Pure; any thread.
 //
 // KernelPush::constants[0] is the number of iterations at most, so that a launch of the shader
-// ends in time and a loop may take several.
+// ends in time and a loop may take several. With loops in the loop whose ends the data decide, a
+// launch may end in the middle of any of them: the last operand is then memory of
+// PersistentShader::state_words words, from word constants[1] on, of which the first is not 0 where
+// the loop goes on. A launch that finds it so goes on there; it is 0 before the first.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +25,9 @@
 namespace hekla::vulkan {
 
 // What the workgroup does: a kernel; or else one of `bodies`, by what it reads; or `bodies[0]`
-// several times.
+// several times; or, a search, `bodies[1]`, and while the byte at `predicate` is then not 0,
+// `bodies[0]` and that again. Iterations begin with a barrier, and one stands in front of a
+// predicate.
 struct PersistentStep {
   const kernel::Kernel* kernel = nullptr;
   std::vector<unsigned> operands;  // of the kernel: places in the argument table
@@ -34,16 +39,18 @@ struct PersistentStep {
     int64_t bytes = 1;
   };
   std::optional<Selector> selector;
+  std::optional<unsigned> predicate;
   int64_t count = 1;
   std::vector<std::vector<PersistentStep>> bodies;
 };
 
 struct PersistentLoop {
-  std::string name;                  // for people
-  std::vector<PersistentStep> body;  // of an iteration, which begins with a barrier
-  // The place of a byte: the loop goes on while it is not 0 at the end of an iteration.
+  std::string name;  // for people
+  // Of an iteration; or, where there are searches in it, all there is to do, once.
+  std::vector<PersistentStep> body;
+  // The place of a byte: the loop goes on while it is not 0 at the end of an iteration. Not with
+  // searches.
   std::optional<unsigned> predicate;
-  bool has_barrier_before_predicate = false;
   // Of each place whether nothing in the loop writes its memory.
   std::vector<bool> is_constant;
 };
@@ -51,6 +58,7 @@ struct PersistentLoop {
 struct PersistentShader {
   Shader shader;                // one workgroup
   int64_t most_iterations = 1;  // of one launch: on slow devices, and those that end long loops
+  int64_t state_words = 0;
 };
 
 // `always`: also where kernels one by one take less time, for tests. Target::schedule_seed draws

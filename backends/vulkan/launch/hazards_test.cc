@@ -98,5 +98,19 @@ TEST(Hazards, TheCheckerNamesTheSteps) {
   EXPECT_NE(bad.message().find("step 2"), std::string::npos);
 }
 
+// What comes behind a branch waits for whichever way led there; behind a barrier for none.
+TEST(HazardTracker, RemembersAllWaysThatLeadTo) {
+  const std::vector<Access> writes = {{0, 0, 4, true}}, reads = {{0, 0, 4, false}};
+  HazardTracker taken;
+  EXPECT_FALSE(taken.step(writes));
+  HazardTracker behind;
+  HazardTracker unrelated = behind;
+  EXPECT_FALSE(unrelated.step(reads));
+  behind.join(taken);
+  EXPECT_TRUE(behind.step(reads));
+  taken.reset();
+  EXPECT_FALSE(taken.step(reads));
+}
+
 }  // namespace
 }  // namespace hekla::vulkan

@@ -53,12 +53,13 @@ std::vector<bool> dispatched_kernels(const LaunchProgram& program) {
       if (const auto* run = std::get_if<plan::KernelStep>(&step.what)) {
         is_dispatched[static_cast<size_t>(run->kernel)] = true;
       }
-      const bool has_kernel = std::any_of(program.loops.begin(), program.loops.end(),
-                                          [&](const auto& loop) { return loop.step == &step; });
+      const auto kernel = std::ranges::find(program.loops, &step, &DeviceLoopKernel::step);
       // What says whether there is a first iteration stands in front of the loop.
       const auto* loop = std::get_if<plan::WhileStep>(&step.what);
-      if (has_kernel && loop != nullptr) visit_inner(loop->condition, visit_inner);
-      return !has_kernel;
+      if (kernel != program.loops.end() && kernel->state_words == 0 && loop != nullptr) {
+        visit_inner(loop->condition, visit_inner);
+      }
+      return kernel == program.loops.end();
     });
   };
   visit(program.plan->steps, visit);

@@ -37,10 +37,14 @@ struct DeviceKernel {
 // A loop of the plan that one workgroup runs by itself (codegen/persistent.h).
 struct DeviceLoopKernel {
   const plan::Step* step = nullptr;  // a RepeatStep or WhileStep
-  DeviceKernel code;                 // one workgroup; the first constant is the iterations
+  DeviceKernel code;  // one workgroup; constants are iterations and the place of the state
   std::vector<plan::Slice> operands;
   std::vector<bool> is_written;  // by operand
   int64_t most_iterations = 1;   // of one dispatch
+  // Words of the loop state, the last operand, by which a dispatch goes on where the one before
+  // ended, which the first of them says; 0: dispatches are whole iterations of the loop, and of a
+  // search the first look at the condition is not in them.
+  int64_t state_words = 0;
 };
 
 struct LaunchProgram {

@@ -124,31 +124,54 @@ const DeviceLoopKernel* Lowering::loop_kernel() const {
   return found == program_.loops.end() ? nullptr : &*found;
 }
 
-void Lowering::add_loop_kernel(const DeviceLoopKernel& loop, int64_t iterations, Sequence& out) {
+void Lowering::add_loop_kernel(const DeviceLoopKernel& loop, int64_t iterations, int64_t state,
+                               Sequence& out) {
   std::vector<Access> accesses;
   for (size_t i = 0; i < loop.operands.size(); ++i) {
     accesses.push_back(access(loop.operands[i], loop.is_written[i]));
   }
-  const std::vector<TableEntry> entries(loop.operands.begin(), loop.operands.end());
+  std::vector<TableEntry> entries(loop.operands.begin(), loop.operands.end());
+  if (loop.state_words > 0) {
+    entries.push_back(std::nullopt);
+    accesses.push_back({kLoopRegion, state * kWord, (state + loop.state_words) * kWord, true});
+  }
   const auto number = static_cast<size_t>(&loop - program_.loops.data());
   step_ = loop.step;
   add_dispatch(loop_pipeline(program_, number), entries, std::move(accesses), loop.code.groups,
-               {static_cast<uint32_t>(iterations)}, out);
+               {static_cast<uint32_t>(iterations), static_cast<uint32_t>(state)}, out);
+}
+
+// Dispatches until the state says that the loop is done; it then is what it was before.
+void Lowering::add_resumed_loop(const DeviceLoopKernel& kernel, Sequence& out) {
+  const auto state = static_cast<int64_t>(lowered_.loop_state.size());
+  lowered_.loop_state.resize(lowered_.loop_state.size() + static_cast<size_t>(kernel.state_words));
+  add_loop_kernel(kernel, kernel.most_iterations, state, out);
+  DeviceLoop loop = new_loop();
+  Gate gate;
+  gate.kind = GateKind::kResumed;
+  gate.counter = state;
+  gate.iterations = add_state({0});
+  gate.targets = {loop.body, loop.after};
+  end_block(gate, out);
+  add_body(loop, kernel, state, gate);
+  lowered_.loops[loop.number].iterations_offset = gate.iterations * kWord;
+  end_loop(std::move(loop), out);
 }
 
 void Lowering::add(const plan::RepeatStep& step, Sequence& out) {
   if (step.count == 0 || step.body.empty()) return;
   if (const DeviceLoopKernel* loop = loop_kernel(); loop != nullptr) {
+    if (loop->state_words > 0) return add_resumed_loop(*loop, out);
     // As a loop of whole dispatches, and what is left.
     const int64_t whole = step.count / loop->most_iterations;
     const int64_t rest = step.count % loop->most_iterations;
     if (whole > 0) {
       Node node;
       node.times = whole;
-      add_loop_kernel(*loop, loop->most_iterations, node.body);
+      add_loop_kernel(*loop, loop->most_iterations, 0, node.body);
       out.push_back(std::move(node));
     }
-    if (rest > 0) add_loop_kernel(*loop, rest, out);
+    if (rest > 0) add_loop_kernel(*loop, rest, 0, out);
     return;
   }
   const Cost cost = cost_of(step.body);
@@ -186,6 +209,7 @@ void Lowering::add(const plan::RepeatStep& step, Sequence& out) {
 
 void Lowering::add(const plan::WhileStep& step, Sequence& out) {
   const DeviceLoopKernel* kernel = loop_kernel();
+  if (kernel != nullptr && kernel->state_words > 0) return add_resumed_loop(*kernel, out);
   add(step.condition, out);
   DeviceLoop loop = new_loop();
   Gate gate;
@@ -195,7 +219,7 @@ void Lowering::add(const plan::WhileStep& step, Sequence& out) {
   gate.targets = {loop.body, loop.after};
   end_block(gate, out);
   if (kernel != nullptr) {
-    add_body(loop, *kernel, gate);
+    add_body(loop, *kernel, 0, gate);
   } else {
     add_body(loop, {&step.body, &step.condition}, gate);
   }
@@ -249,9 +273,10 @@ void Lowering::add_body(DeviceLoop& loop, std::initializer_list<const plan::Step
 }
 
 // Of the many iterations of a kernel that runs the loop one dispatch is mostly enough.
-void Lowering::add_body(DeviceLoop& loop, const DeviceLoopKernel& kernel, const Gate& gate) {
+void Lowering::add_body(DeviceLoop& loop, const DeviceLoopKernel& kernel, int64_t state,
+                        const Gate& gate) {
   current_ = loop.body;
-  add_loop_kernel(kernel, kernel.most_iterations, loop.node.body);
+  add_loop_kernel(kernel, kernel.most_iterations, state, loop.node.body);
   end_block(gate, loop.node.body);
   LoweredLoop& about = lowered_.loops[loop.number];
   about.iterations_per_piece = 1;

@@ -16,7 +16,13 @@ constexpr int64_t kLoopRegion = -1;
 constexpr int64_t kWord = sizeof(uint32_t);
 
 // How a gate decides; loop_gate.comp has the same numbers.
-enum class GateKind : uint32_t { kAlways = 0, kPredicate = 1, kIndex = 2, kCounted = 3 };
+enum class GateKind : uint32_t {
+  kAlways = 0,
+  kPredicate = 1,
+  kIndex = 2,
+  kCounted = 3,
+  kResumed = 4
+};
 
 // A dispatch that may be recorded several times.
 struct Item {
@@ -79,7 +85,7 @@ class Lowering {
     Slice selector;
     std::vector<size_t> targets;
     int64_t iterations = 0;  // words into the loop state; 0: none
-    int64_t counter = 0;     // the same
+    int64_t counter = 0;     // the same; of kResumed what is not 0 where the loop goes on
     uint32_t count = 0;      // of iterations
   };
 
@@ -128,13 +134,15 @@ class Lowering {
 
   // Of the loop that is step_; null: it runs step by step. A dispatch of it.
   const DeviceLoopKernel* loop_kernel() const;
-  void add_loop_kernel(const DeviceLoopKernel& loop, int64_t iterations, Sequence& out);
+  void add_loop_kernel(const DeviceLoopKernel& loop, int64_t iterations, int64_t state,
+                       Sequence& out);
+  void add_resumed_loop(const DeviceLoopKernel& loop, Sequence& out);
 
   // What an iteration runs, and the gate at its end.
   void add_body(DeviceLoop& loop, std::initializer_list<const plan::Steps*> lists,
                 const Gate& gate);
 
-  void add_body(DeviceLoop& loop, const DeviceLoopKernel& kernel, const Gate& gate);
+  void add_body(DeviceLoop& loop, const DeviceLoopKernel& kernel, int64_t state, const Gate& gate);
 
   void end_loop(DeviceLoop loop, Sequence& out);
 

@@ -21,7 +21,7 @@ using plan::Slice;
 constexpr int64_t kMostCopiedBytes = 64 * 1024;
 constexpr size_t kMostBranches = 8;
 // Kernels and copies in the code of a loop.
-constexpr size_t kMostSteps = 256;
+constexpr size_t kMostSteps = 512;
 // Operands start at multiples of so many bytes; of a number that is looked at, a word does.
 constexpr int64_t kAlignment = 16;
 
@@ -51,7 +51,11 @@ class Finder {
     loop_.name = plan::to_string(step, plan_);
     HazardTracker hazards;
     const auto* counted = std::get_if<plan::RepeatStep>(&step.what);
-    if (counted != nullptr) {
+    const bool is_resumable = searches_in(step) > (counted != nullptr ? 0 : 1);
+    if (is_resumable) {
+      HEKLA_RETURN_IF_ERROR(std::visit(
+          [&](const auto& what) { return add(step, what, loop_.body, hazards); }, step.what));
+    } else if (counted != nullptr) {
       HEKLA_RETURN_IF_ERROR(add(counted->body, loop_.body, hazards));
     } else {
       const auto& search = std::get<plan::WhileStep>(step.what);
@@ -59,12 +63,11 @@ class Finder {
       HEKLA_RETURN_IF_ERROR(add(search.condition, loop_.body, hazards));
       HEKLA_RETURN_IF_ERROR(check_word(search.predicate));
       loop_.predicate = place_of(search.predicate, false);
-      loop_.has_barrier_before_predicate =
-          hazards.step({{access_of(plan_, search.predicate, false)}});
     }
     find_constants();
     HEKLA_ASSIGN_OR_RETURN(PersistentShader made, generate_persistent(loop_, target_, always));
-    if (counted != nullptr && counted->count / made.most_iterations > kMaxDispatchesPerRecording) {
+    if (counted != nullptr && !is_resumable &&
+        counted->count / made.most_iterations > kMaxDispatchesPerRecording) {
       return unimplemented("{} iterations, and a dispatch does {}", counted->count,
                            made.most_iterations);
     }
@@ -78,6 +81,7 @@ class Finder {
     result.operands = slices_;
     result.is_written = is_written_;
     result.most_iterations = made.most_iterations;
+    result.state_words = made.state_words;
     return result;
   }
 
@@ -146,6 +150,35 @@ class Finder {
     hazards.reset();
     HEKLA_RETURN_IF_ERROR(add(step.body, one.bodies.emplace_back(), hazards));
     return put(std::move(one), out);
+  }
+
+  // Iterations begin with a barrier, and there is one in front of the predicate: behind the loop
+  // nothing is left of what the last iteration did but reading it.
+  Status add(const plan::Step&, const plan::WhileStep& step, std::vector<PersistentStep>& out,
+             HazardTracker& hazards) {
+    for (const plan::Step& inner : step.condition) {
+      if (searches_in(inner) > 0) return unimplemented("while in the condition of a while");
+    }
+    HEKLA_RETURN_IF_ERROR(check_word(step.predicate));
+    PersistentStep one;
+    one.predicate = place_of(step.predicate, false);
+    one.bodies.resize(2);
+    hazards.reset();
+    HEKLA_RETURN_IF_ERROR(add(step.condition, one.bodies[1], hazards));
+    hazards.reset();
+    hazards.step({{access_of(plan_, step.predicate, false)}});
+    const HazardTracker behind = hazards;
+    HEKLA_RETURN_IF_ERROR(add(step.body, one.bodies[0], hazards));
+    hazards = behind;
+    return put(std::move(one), out);
+  }
+
+  static int64_t searches_in(const plan::Step& step) {
+    int64_t found = std::holds_alternative<plan::WhileStep>(step.what) ? 1 : 0;
+    plan::for_each_list(step, [&](const plan::Steps& steps) {
+      for (const plan::Step& inner : steps) found += searches_in(inner);
+    });
+    return found;
   }
 
   Status add(const plan::Step&, const plan::BranchStep& step, std::vector<PersistentStep>& out,
