@@ -178,6 +178,34 @@ def _elementwise() -> str:
   %r = stablehlo.add %b, %x : tensor<{kind}>""", "%r", kind)
 
 
+def _persistent_loop() -> str:
+    """A counted loop around a search, each of a few kernels: one shader for a workgroup."""
+    return _main({"a": "64xf32"}, """\
+  %z = stablehlo.constant dense<0> : tensor<i32>
+  %low = stablehlo.constant dense<0xFF800000> : tensor<f32>
+  %r:2 = stablehlo.while(%i = %z, %x = %a) : tensor<i32>, tensor<64xf32> cond {
+    %t = stablehlo.constant dense<1000> : tensor<i32>
+    %c = stablehlo.compare LT, %i, %t : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    stablehlo.return %c : tensor<i1>
+  } do {
+    %one = stablehlo.constant dense<1> : tensor<i32>
+    %j = stablehlo.add %i, %one : tensor<i32>
+    %s = stablehlo.sine %x : tensor<64xf32>
+    %y = stablehlo.while(%w = %s) : tensor<64xf32> cond {
+      %m = stablehlo.reduce(%w init: %low) applies stablehlo.maximum across dimensions = [0] : \
+(tensor<64xf32>, tensor<f32>) -> tensor<f32>
+      %l = stablehlo.constant dense<50.0> : tensor<f32>
+      %d = stablehlo.compare LT, %m, %l : (tensor<f32>, tensor<f32>) -> tensor<i1>
+      stablehlo.return %d : tensor<i1>
+    } do {
+      %v = stablehlo.reverse %w, dims = [0] : tensor<64xf32>
+      %u = stablehlo.add %v, %w : tensor<64xf32>
+      stablehlo.return %u : tensor<64xf32>
+    }
+    stablehlo.return %j, %y : tensor<i32>, tensor<64xf32>
+  }""", "%r#1", "64xf32")
+
+
 def programs() -> dict:
     return {
         "product_f32": _product(4096, "f32", "f32"),
@@ -216,6 +244,7 @@ def programs() -> dict:
         "transpose_f32": _transpose("f32"),
         "transpose_bf16": _transpose("bf16"),
         "elementwise": _elementwise(),
+        "persistent_loop": _persistent_loop(),
         # For hekla_attention=matrix.
         "attention_bf16": attention((16, 1, 8192, 8192, 128, 128), "bf16", "bf16"),
         "attention_f16_causal": attention((8, 4, 4096, 8192, 64, 64), "f16", "f16", "causal"),

@@ -183,10 +183,20 @@ void Generator::prepare() {
 }
 
 void Generator::emit_all_groups(Bits local) {
-  if (schedule_.group_count == 1) return emit_points(local.like(0), local);
+  const bool has_teams = schedule_.team_points > 0;
+  const auto emit_group = [&](Bits group) {
+    if (has_teams) {
+      emit_teams(group, local);
+    } else {
+      emit_points(group, local);
+    }
+  };
+  if (schedule_.group_count == 1) return emit_group(local.like(0));
   Loop loop = begin_loop(Bits::constant(m_, 32, static_cast<uint64_t>(schedule_.group_count)),
                          spv::LoopControlDontUnrollMask, {});
-  emit_points(loop.iteration, local);
+  emit_group(loop.iteration);
+  // The next group's teams write what these have read.
+  if (has_teams) team_barrier();
   end_loop(loop, {});
 }
 

@@ -44,8 +44,9 @@ class Generator {
             ShaderParts& parts, const OperandPlaces* places = nullptr);
   // A shader of this kernel.
   Shader run();
-  // Of one of several kernels of a shader, for a schedule of points: what stands in front of them
-  // all; then code for one workgroup, whose invocations are `local`, that does the work of all.
+  // Of one of several kernels of a shader, for a schedule of points or of teams without shuffles:
+  // what stands in front of them all; then code for one workgroup, whose invocations are `local`,
+  // that does the work of all.
   void prepare();
   void emit_all_groups(Bits local);
 

@@ -40,12 +40,14 @@ struct Member {
   Schedule schedule;
   int64_t instructions = 0;  // executed by an invocation
   int64_t loop_ends = 0;     // the same of loops' bodies
+  int64_t shared_bytes = 0;
 };
 
 // What all iterations of a list of steps take.
 struct Cost {
   int64_t code = 0;          // scalar instructions
   int64_t loops = 0;         // in the code
+  int64_t shared_bytes = 0;  // of the code
   int64_t kernels = 0;       // executed
   int64_t instructions = 0;  // the same
   int64_t loop_ends = 0;
@@ -151,14 +153,15 @@ class PersistentGenerator {
     for (const PersistentStep& step : steps) {
       for (const auto& body : step.bodies) HEKLA_RETURN_IF_ERROR(add_members(body));
       if (step.kernel == nullptr || members_.contains(step.kernel)) continue;
-      if (kernel::team_dimension(step.kernel->body) >= 0) {
-        return unimplemented("kernel {}: its points exchange values", step.kernel->name);
+      if (kernel::has_sums(step.kernel->body)) {
+        return unimplemented("kernel {}: it has sums on matrix units", step.kernel->name);
       }
       HEKLA_ASSIGN_OR_RETURN(kernel::Kernel native, native_form(*step.kernel, target_));
       Member& member = members_[step.kernel];
       member.kernel = std::move(native);
       member.index = std::make_unique<kernel::IndexAnalysis>(member.kernel);
       most_points_ = std::max(most_points_, member.kernel.points());
+      most_team_points_ = std::max(most_team_points_, team_points(member.kernel));
     }
     return ok_status();
   }
@@ -172,13 +175,25 @@ class PersistentGenerator {
           size, static_cast<uint32_t>(std::bit_ceil(std::min<uint64_t>(points, kMostInvocations))));
     }
     if (draw_.is_on()) size = 1U << draw_.below(static_cast<uint64_t>(std::bit_width(256U)));
-    target_.workgroup_size = std::clamp(size, 1U, most);
+    target_.workgroup_size = std::clamp(std::max(size, most_team_points_), 1U, most);
     target_.points_per_invocation = 1;
     target_.schedule_seed = 0;
   }
 
   Status schedule(Member& member) {
-    member.schedule = choose_schedule(*member.index, target_);
+    if (const uint32_t points = team_points(member.kernel); points > 0) {
+      const uint64_t fitting = uint64_t{points} * most_teams(member.kernel, target_);
+      if (points > target_.workgroup_size || fitting < target_.workgroup_size) {
+        return unimplemented("kernel {}: a workgroup of {} does not hold its teams of {}",
+                             member.kernel.name, target_.workgroup_size, points);
+      }
+      member.schedule = teams(member.kernel, target_, target_.workgroup_size,
+                              team_stride(member.kernel) == 1, /*shuffles=*/false);
+      member.shared_bytes = team_bytes(member.kernel) * (target_.workgroup_size / points);
+      limit_iterations(*member.index, target_, member.schedule);
+    } else {
+      member.schedule = choose_schedule(*member.index, target_);
+    }
     const Schedule& s = member.schedule;
     if (s.has_too_many_iterations) {
       return unimplemented("kernel {}: too many iterations for {}", member.kernel.name,
@@ -204,6 +219,7 @@ class PersistentGenerator {
             static_cast<int64_t>(body.size() * member.schedule.columns * member.schedule.rows);
         sum.loops += static_cast<int64_t>(body.region_count()) - 1 +
                      (member.schedule.group_count > 1 ? 1 : 0);
+        sum.shared_bytes += member.shared_bytes;
         sum.kernels += 1;
         sum.instructions += member.instructions;
         sum.loop_ends += member.loop_ends;
@@ -218,6 +234,7 @@ class PersistentGenerator {
         const Cost one = cost_of(body);
         sum.code += one.code;
         sum.loops += one.loops;
+        sum.shared_bytes += one.shared_bytes;
         most.kernels = runs_all ? most.kernels + one.kernels : std::max(most.kernels, one.kernels);
         // Where lanes go all ways that one of them may go.
         most.instructions = runs_all ? most.instructions + one.instructions
@@ -242,6 +259,10 @@ class PersistentGenerator {
     }
     if (target_.max_loop_iterations > 0 && cost.loops > kMostLoops) {
       return unimplemented("{} loops, more than {}", cost.loops, kMostLoops);
+    }
+    if (cost.shared_bytes > int64_t{target_.max_shared_memory_bytes}) {
+      return unimplemented("teams take {} bytes of shared memory, more than {}", cost.shared_bytes,
+                           target_.max_shared_memory_bytes);
     }
     const int64_t most = target_.is_cpu ? kMostOfKernelOnCpu : kMostOfKernel;
     if (!always && cost.instructions > cost.kernels * most) {
@@ -562,7 +583,8 @@ class PersistentGenerator {
     parts_.module.builder().createControlBarrier(
         spv::ScopeWorkgroup, spv::ScopeWorkgroup,
         static_cast<spv::MemorySemanticsMask>(spv::MemorySemanticsAcquireReleaseMask |
-                                              spv::MemorySemanticsUniformMemoryMask));
+                                              spv::MemorySemanticsUniformMemoryMask |
+                                              spv::MemorySemanticsWorkgroupMemoryMask));
   }
 
   const PersistentLoop& loop_;
@@ -571,6 +593,7 @@ class PersistentGenerator {
   ShaderParts parts_;
   std::map<const kernel::Kernel*, Member> members_;
   int64_t most_points_ = 1;
+  uint32_t most_team_points_ = 0;
   Bits local_;
   // By step, in order; with stable addresses.
   std::deque<Generator> generators_;

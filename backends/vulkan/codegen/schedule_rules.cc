@@ -35,9 +35,6 @@ int64_t loop_iterations(const kernel::IndexAnalysis& index, int32_t region, uint
   return sum;
 }
 
-namespace {
-
-// Shared memory of a team.
 uint32_t team_bytes(const kernel::Kernel& kernel) {
   std::set<kernel::ScalarType> exchanged;
   for (const kernel::Instruction& inst : kernel.body.instructions()) {
@@ -54,6 +51,8 @@ uint32_t team_bytes(const kernel::Kernel& kernel) {
   }
   return bytes;
 }
+
+namespace {
 
 // What is in the way of sums of products on matrix units; empty: nothing, or there are none.
 kernel::Refusal why_no_sums(const kernel::Kernel& kernel, const Target& t) {

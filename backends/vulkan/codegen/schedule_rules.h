@@ -71,6 +71,8 @@ Answer transposed(const kernel::Kernel& kernel, const TransposedTile& tile,
 // is no less than a team; `shuffles`: whether subgroups exchange values without shared memory,
 // where there are whole subgroups.
 uint32_t team_points(const kernel::Kernel& kernel);
+// Bytes of shared memory of one team.
+uint32_t team_bytes(const kernel::Kernel& kernel);
 // How many teams a workgroup has shared memory for: a power of two, or 0.
 uint32_t most_teams(const kernel::Kernel& kernel, const Target& target);
 kernel::Refusal why_no_teams(const kernel::Kernel& kernel, const Target& target);

@@ -156,5 +156,23 @@ TEST(PersistentLoops, SearchesWithinAreResumed) {
   EXPECT_TRUE(std::ranges::none_of(is_dispatched, [](bool is) { return is; }));
 }
 
+// A reduction is one of teams on this GPU: they meet in memory of the workgroup.
+TEST(PersistentLoops, TeamsAreInThem) {
+  const std::string body = R"(
+    %low = stablehlo.constant dense<0xFF800000> : tensor<f32>
+    %m = stablehlo.reduce(%x init: %low) applies stablehlo.maximum across dimensions = [0] : (tensor<500xf32>, tensor<f32>) -> tensor<f32>
+    %b = stablehlo.broadcast_in_dim %m, dims = [] : (tensor<f32>) -> tensor<500xf32>
+    %y = stablehlo.subtract %b, %x : tensor<500xf32>)";
+  const auto program = compiled(counted(500, 100, body), target(false));
+  EXPECT_TRUE(std::ranges::any_of(program->kernels, [](const DeviceKernel& kernel) {
+    return kernel.schedule.starts_with("teams");
+  }));
+  EXPECT_EQ(program->loops.size(), 1u) << refusal(*program, "repeat");
+  Target small = target(false);
+  small.max_shared_memory_bytes = 1024;
+  const auto refused = compiled(counted(500, 100, body), small);
+  EXPECT_TRUE(refused->loops.empty());
+}
+
 }  // namespace
 }  // namespace hekla::vulkan
