@@ -267,6 +267,10 @@ spv::Id lower(Module& m, Op op, ScalarType type, ScalarType from, std::span<cons
       return m.float_op(spv::OpFConvert, m.type(type), {v[0]});
     case Op::kBitcast:
       return m.op(spv::OpBitcast, m.type(type), {v[0]});
+    case Op::kHalfToFloat:
+    case Op::kFloatToHalf:
+      // As another operation it would be wrong on devices that few tests have.
+      die_of_bad_result(internal_error("{} is left where it is emulated", kernel::op_name(op)));
     default:
       break;
   }

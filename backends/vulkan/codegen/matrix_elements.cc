@@ -5,6 +5,7 @@
 #include <map>
 
 #include "backends/compiler/kernel/math/element.h"
+#include "backends/compiler/kernel/math/emulate.h"
 #include "backends/vulkan/codegen/lower.h"
 
 namespace hekla::vulkan::codegen {
@@ -21,7 +22,7 @@ constexpr int64_t kUpperHalf = 0xffff0000;
 // From here on numbers are rounded to an infinite bf16.
 constexpr int64_t kLeastLarge = 0x7f7f8000;
 
-// What scalar code makes of words.
+// What scalar code makes of words; conversions of f16 as in kernels (generate.cc).
 std::vector<Bits> computed(const std::vector<Bits>& from,
                            const std::function<Values(kernel::Builder&, const Values&)>& code) {
   Module& m = from[0].module();
@@ -32,7 +33,12 @@ std::vector<Bits> computed(const std::vector<Bits>& from,
   }
   const Values results = code(scalar, arguments);
   for (const Value result : results) scalar.store({0, 4, false}, scalar.index(0), result);
-  const kernel::Function function = scalar.finish();
+  kernel::Kernel whole;
+  whole.grid.assign(from.size(), 1);
+  whole.operands = {{4, false, true, false}};
+  whole.body = scalar.finish();
+  const kernel::Function function =
+      kernel::emulate(whole, {.f16 = true, .i64 = false, .f64 = false}).value().body;
   std::map<Value, spv::Id> ids;
   for (size_t i = 0; i < from.size(); ++i) ids[function.body().parameters[i]] = from[i].id();
   const auto id = [&](Value v) {
