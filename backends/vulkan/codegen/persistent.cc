@@ -22,9 +22,9 @@ namespace {
 // Scalar instructions and loops of a shader: drivers' compilers take more than twice the time for
 // twice the code, and llvmpipe's, whose limit the second one is, the cube of the loops' number.
 constexpr int64_t kMostOfShader = 10'000;
-constexpr int64_t kMostLoops = 22;
-// Addresses of operands that wait in registers; with 200 of them AMD's compiler spills 370 scalar
-// registers, and NVK's 1,970 to memory.
+constexpr int64_t kMostLoops = 40;
+// Addresses of operands that wait in a GPU's registers; with 200 of them AMD's compiler spills 370
+// scalar registers, and NVK's 1,970 to memory. A processor's wait on its stack.
 constexpr size_t kMostKept = 32;
 // Invocations on GPUs: several subgroups hide each other's waits for memory.
 constexpr uint32_t kMostInvocations = 256;
@@ -593,8 +593,8 @@ class PersistentGenerator {
   }
 
   const PersistentLoop& loop_;
-  const bool keeps_addresses_ = loop_.is_constant.size() <= kMostKept;
   Target target_;
+  const bool keeps_addresses_ = target_.is_cpu || loop_.is_constant.size() <= kMostKept;
   kernel::Draw draw_;
   ShaderParts parts_;
   std::map<const kernel::Kernel*, Member> members_;
