@@ -9,6 +9,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <utility>
 
 #include "backends/compiler/kernel/builder.h"
 #include "backends/compiler/kernel/draw.h"
@@ -116,6 +117,12 @@ class PersistentGenerator {
         parts_(target_) {}
 
   Result<PersistentShader> run(bool always) {
+    // Most loops of large kernels are told by their grids, without a look at what is in them.
+    const auto [rounds, kernels] = least_rounds(loop_.body);
+    if (!always && rounds > kernels * most_of_kernel()) {
+      return unimplemented("{} points of an invocation in {} kernels, more than {} in each", rounds,
+                           kernels, most_of_kernel());
+    }
     HEKLA_RETURN_IF_ERROR(add_members(loop_.body));
     choose_workgroup();
     for (auto& [kernel, member] : members_) HEKLA_RETURN_IF_ERROR(schedule(member));
@@ -147,6 +154,26 @@ class PersistentGenerator {
   }
 
  private:
+  int64_t most_of_kernel() const { return target_.is_cpu ? kMostOfKernelOnCpu : kMostOfKernel; }
+  int64_t most_lanes() const { return target_.is_cpu ? target_.subgroup_size : kMostInvocations; }
+
+  // Points of an invocation, at least, and kernels, each place in the code once.
+  std::pair<int64_t, int64_t> least_rounds(const std::vector<PersistentStep>& steps) const {
+    std::pair<int64_t, int64_t> sum;
+    for (const PersistentStep& step : steps) {
+      if (step.kernel != nullptr) {
+        sum.first += step.kernel->points() / most_lanes();
+        sum.second += 1;
+      }
+      for (const auto& body : step.bodies) {
+        const auto one = least_rounds(body);
+        sum.first += one.first;
+        sum.second += one.second;
+      }
+    }
+    return sum;
+  }
+
   int64_t most_by_loop_ends(const Cost& cost) const {
     // Half: what is unrolled and rounded is an estimate.
     return target_.max_loop_iterations / 2 / (cost.loop_ends + 2);
@@ -267,7 +294,12 @@ class PersistentGenerator {
       return unimplemented("teams take {} bytes of shared memory, more than {}", cost.shared_bytes,
                            target_.max_shared_memory_bytes);
     }
-    const int64_t most = target_.is_cpu ? kMostOfKernelOnCpu : kMostOfKernel;
+    // Counts end there: nobody knows how long an iteration with such loops in it takes.
+    if (cost.instructions >= kMostOfLaunch) {
+      return unimplemented("an invocation executes {} instructions or more in an iteration",
+                           kMostOfLaunch);
+    }
+    const int64_t most = most_of_kernel();
     if (!always && cost.instructions > cost.kernels * most) {
       return unimplemented(
           "an invocation executes {} instructions in the {} kernels of an iteration, more than {} "

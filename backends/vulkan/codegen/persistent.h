@@ -62,8 +62,9 @@ struct PersistentShader {
 };
 
 // `always`: also where kernels one by one take less time, for tests. Target::schedule_seed draws
-// the workgroup and the iterations of a launch. UNIMPLEMENTED, with the reason: a kernel of teams,
-// one that the device cannot run as it is, too much code or work for one workgroup.
+// the workgroup and the iterations of a launch. UNIMPLEMENTED, with the reason: a kernel with
+// sums on matrix units, one that the device cannot run as it is, too much code or work for one
+// workgroup.
 Result<PersistentShader> generate_persistent(const PersistentLoop& loop, const Target& target,
                                              bool always);
 

@@ -2,7 +2,7 @@
 #include "backends/vulkan/plugin/persistent_loops.h"
 
 #include <algorithm>
-#include <deque>
+#include <limits>
 #include <map>
 #include <random>
 #include <utility>
@@ -144,6 +144,9 @@ class Finder {
   Status add(const plan::Step&, const plan::RepeatStep& step, std::vector<PersistentStep>& out,
              HazardTracker& hazards) {
     if (step.count == 0) return ok_status();
+    if (step.count > std::numeric_limits<int32_t>::max()) {
+      return unimplemented("a loop of {} iterations in it", step.count);
+    }
     PersistentStep one;
     one.count = step.count;
     // Each iteration begins with a barrier.

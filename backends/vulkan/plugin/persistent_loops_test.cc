@@ -104,6 +104,23 @@ TEST(PersistentLoops, MuchWorkIsForAllWorkgroups) {
   EXPECT_TRUE(large->loops.empty());
   EXPECT_NE(refusal(*large, "repeat").find("more than"), std::string::npos)
       << refusal(*large, "repeat");
+  // However few kernels it is: who runs the inner loop is asked again.
+  const auto endless = compiled(counted(20, 3, R"(
+    %z1 = stablehlo.constant dense<0> : tensor<i32>
+    %w:2 = stablehlo.while(%k = %z1, %v = %x) : tensor<i32>, tensor<20xf32> cond {
+      %t1 = stablehlo.constant dense<2000000000> : tensor<i32>
+      %c1 = stablehlo.compare LT, %k, %t1 : (tensor<i32>, tensor<i32>) -> tensor<i1>
+      stablehlo.return %c1 : tensor<i1>
+    } do {
+      %l = stablehlo.add %k, %one : tensor<i32>
+      %u = stablehlo.reverse %v, dims = [0] : tensor<20xf32>
+      %s = stablehlo.sine %u : tensor<20xf32>
+      stablehlo.return %l, %s : tensor<i32>, tensor<20xf32>
+    }
+    %y = stablehlo.add %w#1, %x : tensor<20xf32>)"),
+                                target(false));
+  EXPECT_NE(refusal(*endless, "repeat").find("or more in an iteration"), std::string::npos)
+      << refusal(*endless, "repeat");
   // Asked for it runs anyway.
   EXPECT_EQ(compiled(counted(1 << 16, 100, turned(1 << 16)), target(false),
                      plan::PersistentLoops::kWherePossible)
