@@ -272,16 +272,19 @@ void Lowering::add_body(DeviceLoop& loop, std::initializer_list<const plan::Step
       options_.max_dispatches_per_submission / (about.iterations_per_piece * size), 1);
 }
 
-// Of the many iterations of a kernel that runs the loop one dispatch is mostly enough.
+// As many dispatches as do the iterations that a piece of a loop step by step has: mostly one.
 void Lowering::add_body(DeviceLoop& loop, const DeviceLoopKernel& kernel, int64_t state,
                         const Gate& gate) {
   current_ = loop.body;
   add_loop_kernel(kernel, kernel.most_iterations, state, loop.node.body);
   end_block(gate, loop.node.body);
   LoweredLoop& about = lowered_.loops[loop.number];
-  about.iterations_per_piece = 1;
+  about.iterations_per_piece =
+      std::max<int64_t>(kMaxIterationsPerPiece / kernel.most_iterations, 1);
   about.max_pieces = std::max<int64_t>(
-      options_.max_dispatches_per_submission / std::max<int64_t>(size_of(loop.node.body), 1), 1);
+      options_.max_dispatches_per_submission /
+          (about.iterations_per_piece * std::max<int64_t>(size_of(loop.node.body), 1)),
+      1);
 }
 
 void Lowering::end_loop(DeviceLoop loop, Sequence& out) {
