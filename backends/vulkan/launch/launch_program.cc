@@ -46,6 +46,11 @@ Status check_groups(const DeviceKernel& kernel) {
 
 }  // namespace
 
+const DeviceLoopKernel* loop_kernel_of(const LaunchProgram& program, const plan::Step* step) {
+  const auto found = std::ranges::find(program.loops, step, &DeviceLoopKernel::step);
+  return found == program.loops.end() ? nullptr : &*found;
+}
+
 std::vector<bool> dispatched_kernels(const LaunchProgram& program) {
   std::vector<bool> is_dispatched(program.kernels.size(), false);
   const auto visit = [&](const plan::Steps& steps, const auto& visit_inner) -> void {
@@ -53,13 +58,13 @@ std::vector<bool> dispatched_kernels(const LaunchProgram& program) {
       if (const auto* run = std::get_if<plan::KernelStep>(&step.what)) {
         is_dispatched[static_cast<size_t>(run->kernel)] = true;
       }
-      const auto kernel = std::ranges::find(program.loops, &step, &DeviceLoopKernel::step);
+      const DeviceLoopKernel* kernel = loop_kernel_of(program, &step);
       // What says whether there is a first iteration stands in front of the loop.
       const auto* loop = std::get_if<plan::WhileStep>(&step.what);
-      if (kernel != program.loops.end() && kernel->state_words == 0 && loop != nullptr) {
+      if (kernel != nullptr && kernel->state_words == 0 && loop != nullptr) {
         visit_inner(loop->condition, visit_inner);
       }
-      return kernel == program.loops.end();
+      return kernel == nullptr;
     });
   };
   visit(program.plan->steps, visit);

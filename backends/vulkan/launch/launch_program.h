@@ -64,6 +64,9 @@ struct LaunchProgram {
   int64_t host_memory_limit_bytes = std::numeric_limits<int64_t>::max();
 };
 
+// Of `loops` the one that runs this step of the plan; null: none.
+const DeviceLoopKernel* loop_kernel_of(const LaunchProgram& program, const plan::Step* step);
+
 // Of each kernel of the plan whether a step outside of `loops` runs it.
 std::vector<bool> dispatched_kernels(const LaunchProgram& program);
 

@@ -118,12 +118,6 @@ void Lowering::add(const plan::CopyStep& step, Sequence& out) {
   }
 }
 
-const DeviceLoopKernel* Lowering::loop_kernel() const {
-  const auto found = std::find_if(program_.loops.begin(), program_.loops.end(),
-                                  [&](const auto& loop) { return loop.step == step_; });
-  return found == program_.loops.end() ? nullptr : &*found;
-}
-
 void Lowering::add_loop_kernel(const DeviceLoopKernel& loop, int64_t iterations, int64_t state,
                                Sequence& out) {
   std::vector<Access> accesses;
@@ -160,7 +154,7 @@ void Lowering::add_resumed_loop(const DeviceLoopKernel& kernel, Sequence& out) {
 
 void Lowering::add(const plan::RepeatStep& step, Sequence& out) {
   if (step.count == 0 || step.body.empty()) return;
-  if (const DeviceLoopKernel* loop = loop_kernel(); loop != nullptr) {
+  if (const auto* loop = loop_kernel_of(program_, step_); loop != nullptr) {
     if (loop->state_words > 0) return add_resumed_loop(*loop, out);
     // As a loop of whole dispatches, and what is left.
     const int64_t whole = step.count / loop->most_iterations;
@@ -208,7 +202,7 @@ void Lowering::add(const plan::RepeatStep& step, Sequence& out) {
 }
 
 void Lowering::add(const plan::WhileStep& step, Sequence& out) {
-  const DeviceLoopKernel* kernel = loop_kernel();
+  const DeviceLoopKernel* kernel = loop_kernel_of(program_, step_);
   if (kernel != nullptr && kernel->state_words > 0) return add_resumed_loop(*kernel, out);
   add(step.condition, out);
   DeviceLoop loop = new_loop();

@@ -132,8 +132,7 @@ class Lowering {
 
   DeviceLoop new_loop();
 
-  // Of the loop that is step_; null: it runs step by step. A dispatch of it.
-  const DeviceLoopKernel* loop_kernel() const;
+  // A dispatch of a loop that one workgroup runs; and dispatches until it is done.
   void add_loop_kernel(const DeviceLoopKernel& loop, int64_t iterations, int64_t state,
                        Sequence& out);
   void add_resumed_loop(const DeviceLoopKernel& loop, Sequence& out);
