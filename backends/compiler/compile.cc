@@ -41,9 +41,7 @@ Result<plan::LaunchPlan> plan_kernels(const ir::Module& module, const CompilerOp
   HEKLA_RETURN_IF_ERROR(check("after simplify"));
   passes::clean_up(*copy);
   HEKLA_RETURN_IF_ERROR(check("after clean_up"));
-  passes::WindowLimits windows;
-  if (options.plan.small_limits) windows.least_updated = 64;
-  passes::rewrite_static_windows(*copy, windows);
+  passes::rewrite_static_windows(*copy, plan::window_limits(options.plan, traits));
   HEKLA_RETURN_IF_ERROR(check("after rewrite_static_windows"));
   passes::clean_up(*copy);
   HEKLA_RETURN_IF_ERROR(check("after clean_up"));

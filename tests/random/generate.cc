@@ -358,6 +358,8 @@ RandomProgram Generator::run() {
   if (random_.chance(8)) ops *= 3;
   if (options_.attention) {
     attention();
+  } else if (options_.edits) {
+    edits();
   } else {
     fresh(any_dtype(), any_dims());
     grow(ops);

@@ -25,6 +25,7 @@ struct GenerateOptions {
   int64_t max_elements = 400;  // of one array, about
   bool loops = false;          // mostly operations whose kernels have loops
   bool attention = false;      // an attention, and nothing else
+  bool edits = false;          // a loop that changes parts of arrays, and nothing else
 };
 
 // Mostly many operations on small arrays, in every fifth program fewer on some 10^3 and in every

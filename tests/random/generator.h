@@ -78,6 +78,16 @@ class Generator {
   bool call();
   bool other();
 
+  // --- generate_edits.cc ---
+  bool edits();
+  ir::Value* edited_place(ir::Value* at, int64_t size);
+  ir::Value* edited_window(ir::Value* array, ir::Value* at, const Dims& window);
+  ir::Value* edited_part(ir::Value* array, ir::Value* other, ir::Value* at);
+  ir::Value* edited_whole(ir::Value* array, ir::Value* other);
+  Values edited_by_branch(const Values& arrays, ir::Value* at, int depth);
+  Values edited_by_loop(const Values& arrays, int depth);
+  Values edited(Values arrays, ir::Value* at, int depth);
+
   bool reduce_arg();
   bool reduce_in_order();
   bool row_chain();

@@ -147,6 +147,7 @@ class Run {
     GenerateOptions options = mixed_sizes(seed);
     options.loops = settings_.generate.loops;
     options.attention = settings_.generate.attention;
+    options.edits = settings_.generate.edits;
     if (options.attention) options.max_elements = 20'000;
     if (settings_.generate.ops != 0) options.ops = settings_.generate.ops;
     if (settings_.generate.max_elements != 0) {
@@ -329,6 +330,8 @@ int main(int argc, char** argv) {
   app.add_flag("--loops", settings.generate.loops,
                "Mostly operations whose kernels have loops: those that schedules differ for");
   app.add_flag("--attention", settings.generate.attention, "An attention each, of any layout");
+  app.add_flag("--edits", settings.generate.edits,
+               "A loop each that changes parts of arrays, with branches and loops in it");
   app.add_flag("--all-drawn", settings.all_drawn, "Draw the schedules of all forms");
   app.add_flag("--small-limits", settings.small_limits,
                "Small arrays go the ways of large ones in all programs, not in a third of them");

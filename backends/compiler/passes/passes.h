@@ -105,6 +105,12 @@ Status write_wide_concatenates(ir::Module& module, const WideConcatenateLimits& 
 struct WindowLimits {
   // Elements of an array from which on looking at all of them takes longer than one kernel more.
   int64_t least_updated = 1 << 16;
+  // A window of at most this part of the array is little of it.
+  int64_t little = 64;
+
+  bool is_little(int64_t window, int64_t array) const {
+    return array >= least_updated && window <= array / little;
+  }
 };
 // Scatters into one window at constant indices that lie inside become a select of the operand and
 // the padded update, or a dynamic_update_slice where the window is small; those at other indices

@@ -22,8 +22,6 @@ using ir::OpCode;
 constexpr int64_t kMostElements = 64;
 // A window of less than this part of the array is written in place, or a copy, instead.
 constexpr int64_t kSmallWindow = 4;
-// A window of at most this part of the array is written in place when it is found at run time.
-constexpr int64_t kLittleWindow = 64;
 
 class Rewriter {
  public:
@@ -192,8 +190,8 @@ class Rewriter {
     ir::Value* operand = op.operand(0);
     const Dims& shape = operand->type().dims();
     const int64_t points = element_count(shape);
-    if (points < limits_.least_updated || points > std::numeric_limits<int32_t>::max() ||
-        element_count(window->size) > points / kLittleWindow || !is_only_passed_on(*op.result())) {
+    if (!limits_.is_little(element_count(window->size), points) ||
+        points > std::numeric_limits<int32_t>::max() || !is_only_passed_on(*op.result())) {
       return nullptr;
     }
     ir::GraphBuilder g(block_, &op, op.location());
@@ -205,12 +203,22 @@ class Rewriter {
     const DType dtype = is_narrow ? DType::kI32 : given;
     const auto& places = numbers_of(op)->scatter_dims_to_operand_dims;
     const auto count = static_cast<int64_t>(places.size());
-    indices = g.reshape(g.convert(indices, dtype), {count});
+    // As `x.at[i, j]` writes them: they need no array in memory.
+    std::vector<ir::Value*> parts;
+    const ir::Operation* joined = indices->defining_op();
+    if (joined != nullptr && joined->code() == OpCode::kConcatenate &&
+        static_cast<int64_t>(joined->operand_count()) == count) {
+      parts.assign(joined->operands().begin(), joined->operands().end());
+    } else {
+      indices = g.reshape(g.convert(indices, dtype), {count});
+    }
     ir::GraphBuilder::Values starts(shape.size(), nullptr);
     ir::Value* is_inside = nullptr;
     for (int64_t i = 0; i < count; ++i) {
       const auto d = static_cast<size_t>(places[static_cast<size_t>(i)]);
-      starts[d] = g.reshape(g.slice(indices, {i}, {i + 1}), {});
+      starts[d] = g.reshape(parts.empty() ? g.slice(indices, {i}, {i + 1})
+                                          : g.convert(parts[static_cast<size_t>(i)], dtype),
+                            {});
       ir::Value* last = g.integer_constant(dtype, {}, shape[d] - window->size[d]);
       ir::Value* here = g.bit_and(g.compare("GE", starts[d], g.integer_constant(dtype, {}, 0)),
                                   g.compare("LE", starts[d], last));

@@ -25,9 +25,6 @@ constexpr double kOftenRepeatedCost = 0.6;
 constexpr double kOften = 8;
 // Elements of a transposition beyond which its lines do not stay in the cache of a core.
 constexpr int64_t kLeastTranspose = 1 << 16;
-// Elements of an array whose copy takes longer than a kernel more, and which part of it is little.
-constexpr int64_t kLeastUpdated = 1 << 16, kLeastUpdatedForTests = 64;
-constexpr int64_t kLittle = 64;
 constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
 
 // lower::role_of, asked once for operations that differ in nothing it looks at: elementwise ones
@@ -68,6 +65,7 @@ Fusion::Fusion(const ir::Block& block, const PlanOptions& options, const DeviceT
                        : options.stored_transposes == StoredTransposes::kNone ? kNever
                                                                               : kLeastTranspose),
       lower_options_(lower_options(options, traits)),
+      window_limits_(window_limits(options, traits)),
       unwanted_(std::move(unwanted)),
       cuts_(cuts) {
   const auto& ops = block.operations();
@@ -240,9 +238,8 @@ bool Fusion::is_of_updated(const ir::Operation& op) const {
     return false;
   }
   const ir::Value& from = *op.operand(0);
-  const int64_t elements = element_count(from.type().dims());
-  const int64_t least = lower_options_.small_limits ? kLeastUpdatedForTests : kLeastUpdated;
-  if (elements < least || element_count(op.result()->type().dims()) > elements / kLittle) {
+  if (!window_limits_.is_little(element_count(op.result()->type().dims()),
+                                element_count(from.type().dims()))) {
     return false;
   }
   return std::ranges::any_of(from.users(), [&](const ir::Operation* user) {

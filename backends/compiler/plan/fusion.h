@@ -147,6 +147,7 @@ class Fusion {
   const bool merge_reductions_;
   const int64_t least_transpose_;  // elements
   const lower::LowerOptions lower_options_;
+  const passes::WindowLimits window_limits_;
   const std::unordered_set<const ir::Value*> unwanted_;
   const Operations* const cuts_;
   std::vector<Group> groups_;

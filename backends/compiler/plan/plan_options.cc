@@ -49,6 +49,14 @@ lower::LowerOptions lower_options(const PlanOptions& plan, const DeviceTraits& t
   return options;
 }
 
+passes::WindowLimits window_limits(const PlanOptions& plan, const DeviceTraits& traits) {
+  passes::WindowLimits limits;
+  // A processor selects among 256 elements in the time of one more kernel.
+  if (traits.starts_kernels_quickly) limits.least_updated = 256;
+  if (plan.small_limits) limits.least_updated = 64;
+  return limits;
+}
+
 int64_t max_arena_bytes(const PlanOptions& options, const DeviceTraits& traits) {
   if (options.arena_limit_bytes <= 0) return traits.max_arena_bytes;
   if (traits.max_arena_bytes <= 0) return options.arena_limit_bytes;

@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "backends/compiler/lower/lower.h"
+#include "backends/compiler/passes/passes.h"
 #include "backends/compiler/plan/device_traits.h"
 #include "backends/compiler/plan/row_groups.h"
 
@@ -84,6 +85,9 @@ struct PlanOptions {
 
 // How operations become kernels on a device of these traits.
 lower::LowerOptions lower_options(const PlanOptions& options, const DeviceTraits& traits);
+
+// Which windows of arrays are written in place on a device of these traits.
+passes::WindowLimits window_limits(const PlanOptions& options, const DeviceTraits& traits);
 
 // Bytes of an arena, 0: no limit.
 int64_t max_arena_bytes(const PlanOptions& options, const DeviceTraits& traits);

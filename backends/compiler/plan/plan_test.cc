@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "backends/compiler/passes/passes.h"
 #include "backends/compiler/plan/cut.h"
 #include "backends/compiler/plan/planner.h"
+#include "backends/compiler/plan/testing/plan_of_text.h"
 #include "backends/compiler/plan/visit.h"
 #include "runtime/program/stablehlo/read_program.h"
 
@@ -43,18 +43,6 @@ std::string x_and(const std::string& more = "") {
   return std::string("%x: ") + kT + (more.empty() ? "" : ", ") + more;
 }
 
-LaunchPlan plan_of(const std::string& text, const PlanOptions& options = {},
-                   const DeviceTraits& traits = {}) {
-  Result<std::unique_ptr<ir::Module>> module = stablehlo::read_program(text);
-  if (!module.ok()) die_of_bad_result(module.status());
-  const Status inlined = passes::inline_calls(**module);
-  if (!inlined.ok()) die_of_bad_result(inlined);
-  passes::clean_up(**module);
-  Result<LaunchPlan> plan = make_plan(**module, options, traits);
-  if (!plan.ok()) die_of_bad_result(plan.status());
-  return *std::move(plan);
-}
-
 // Names of the kernels that run, in order, those in loops and row groups too.
 Names kernels_of(const LaunchPlan& plan) {
   Names names;
@@ -64,13 +52,6 @@ Names kernels_of(const LaunchPlan& plan) {
     }
   });
   return names;
-}
-
-// A loop over much arithmetic is steps there, though each point could go round by itself.
-DeviceTraits with_loops_as_steps() {
-  DeviceTraits traits;
-  traits.starts_kernels_quickly = true;
-  return traits;
 }
 
 template <typename What>
@@ -87,7 +68,7 @@ const KernelStep& kernel_step(const LaunchPlan& plan, size_t at) {
 // ---- fusion
 
 TEST(Fusion, ElementwiseChainsAreOneKernelWithoutTemporaries) {
-  const LaunchPlan plan = plan_of(function(
+  const LaunchPlan plan = plan_of_text(function(
       x_and("%y: tensor<64x128xf32>"),
       op("a", "add", "%x, %y") + op("b", "tanh", "%a") + op("c", "multiply", "%b, %x"), "%c", kT));
   EXPECT_EQ(kernels_of(plan), (Names{"multiply"}));
@@ -99,38 +80,39 @@ TEST(Fusion, ElementwiseChainsAreOneKernelWithoutTemporaries) {
 TEST(Fusion, SwitchedOffEveryOperationStoresItsResult) {
   PlanOptions options;
   options.fuse = false;
-  const LaunchPlan plan = plan_of(
+  const LaunchPlan plan = plan_of_text(
       function(x_and(), op("a", "negate", "%x") + op("b", "tanh", "%a"), "%b", kT), options);
   EXPECT_EQ(kernels_of(plan), (Names{"negate", "tanh"}));
   EXPECT_EQ(plan.arena_bytes(), 64 * 128 * 4);
 }
 
 TEST(Fusion, ResultsOverTheSameElementsAreOneKernel) {
-  const LaunchPlan plan = plan_of(function(x_and(), op("a", "sine", "%x") + op("b", "cosine", "%x"),
-                                           "%a, %b", std::string(kT) + ", " + kT));
+  const LaunchPlan plan =
+      plan_of_text(function(x_and(), op("a", "sine", "%x") + op("b", "cosine", "%x"), "%a, %b",
+                            std::string(kT) + ", " + kT));
   ASSERT_EQ(plan.steps.size(), 1u);
   EXPECT_EQ(kernel_step(plan, 0).operands.size(), 3u);  // one is read, two are written
 }
 
 TEST(Fusion, AReductionComputesWhatItAloneReads) {
-  const LaunchPlan plan =
-      plan_of(function(x_and(), op("a", "tanh", "%x") + sum("r", "a", 1), "%r", "tensor<64xf32>"));
+  const LaunchPlan plan = plan_of_text(
+      function(x_and(), op("a", "tanh", "%x") + sum("r", "a", 1), "%r", "tensor<64xf32>"));
   EXPECT_EQ(kernels_of(plan), (Names{"reduce"}));
   EXPECT_EQ(plan.arena_bytes(), 0);
 }
 
 TEST(Fusion, AnExpensiveValueOfTwoReadersIsStoredOnce) {
   const LaunchPlan plan =
-      plan_of(function(x_and(), op("a", "tanh", "%x") + sum("r", "a", 1) + sum("s", "a", 0),
-                       "%r, %s", "tensor<64xf32>, tensor<128xf32>"));
+      plan_of_text(function(x_and(), op("a", "tanh", "%x") + sum("r", "a", 1) + sum("s", "a", 0),
+                            "%r, %s", "tensor<64xf32>, tensor<128xf32>"));
   EXPECT_EQ(kernels_of(plan), (Names{"tanh", "reduce", "reduce"}));
   EXPECT_EQ(plan.arena_bytes(), 64 * 128 * 4);
 }
 
 TEST(Fusion, ACheapValueIsComputedAgainByEachReader) {
   const LaunchPlan plan =
-      plan_of(function(x_and(), op("a", "negate", "%x") + sum("r", "a", 1) + sum("s", "a", 0),
-                       "%r, %s", "tensor<64xf32>, tensor<128xf32>"));
+      plan_of_text(function(x_and(), op("a", "negate", "%x") + sum("r", "a", 1) + sum("s", "a", 0),
+                            "%r, %s", "tensor<64xf32>, tensor<128xf32>"));
   EXPECT_EQ(kernels_of(plan), (Names{"reduce", "reduce"}));
   EXPECT_EQ(plan.arena_bytes(), 0);
 }
@@ -138,11 +120,11 @@ TEST(Fusion, ACheapValueIsComputedAgainByEachReader) {
 // Each of 64 numbers would be computed 128 times; the broadcast itself costs nothing.
 TEST(Fusion, AnExpensiveValueIsNotRepeatedByABroadcast) {
   const auto with = [&](const std::string& before, const std::string& broadcast) {
-    return plan_of(function("%x: tensor<64xf32>, %y: tensor<64x128xf32>",
-                            before + "  %b = stablehlo.broadcast_in_dim " + broadcast +
-                                ", dims = [0] : (tensor<64xf32>) -> tensor<64x128xf32>\n" +
-                                op("c", "add", "%b, %y"),
-                            "%c", kT));
+    return plan_of_text(function("%x: tensor<64xf32>, %y: tensor<64x128xf32>",
+                                 before + "  %b = stablehlo.broadcast_in_dim " + broadcast +
+                                     ", dims = [0] : (tensor<64xf32>) -> tensor<64x128xf32>\n" +
+                                     op("c", "add", "%b, %y"),
+                                 "%c", kT));
   };
   EXPECT_EQ(kernels_of(with("", "%x")), (Names{"add"}));
   EXPECT_EQ(kernels_of(with("  %a = stablehlo.tanh %x : tensor<64xf32>\n", "%a")),
@@ -150,11 +132,11 @@ TEST(Fusion, AnExpensiveValueIsNotRepeatedByABroadcast) {
 }
 
 TEST(Fusion, MovementIsPartOfTheKernelThatReadsIt) {
-  const LaunchPlan plan =
-      plan_of(function(x_and(),
-                       "  %t = stablehlo.transpose %x, dims = [1, 0] : (tensor<64x128xf32>) -> "
-                       "tensor<128x64xf32>\n  %a = stablehlo.negate %t : tensor<128x64xf32>\n",
-                       "%a", "tensor<128x64xf32>"));
+  const LaunchPlan plan = plan_of_text(
+      function(x_and(),
+               "  %t = stablehlo.transpose %x, dims = [1, 0] : (tensor<64x128xf32>) -> "
+               "tensor<128x64xf32>\n  %a = stablehlo.negate %t : tensor<128x64xf32>\n",
+               "%a", "tensor<128x64xf32>"));
   EXPECT_EQ(kernels_of(plan), (Names{"negate"}));
 }
 
@@ -164,10 +146,10 @@ constexpr char kDot[] =
 
 TEST(Fusion, SaysHowSortsAndScansAreDone) {
   const auto decided = [](const std::string& operations, const std::string& result) {
-    return decisions_string(plan_of("module { func.func public @main(%x: tensor<3x5000xf32>) -> " +
-                                    result + " {\n" + operations + " return %r : " + result +
-                                    "\n } }")
-                                .decisions);
+    return decisions_string(
+        plan_of_text("module { func.func public @main(%x: tensor<3x5000xf32>) -> " + result +
+                     " {\n" + operations + " return %r : " + result + "\n } }")
+            .decisions);
   };
   const std::string compare =
       "({\n ^bb0(%a: tensor<f32>, %b: tensor<f32>):\n %c = stablehlo.compare LT, %a, %b : "
@@ -211,18 +193,18 @@ TEST(Fusion, SaysHowAScatterIsDone) {
     traits.scatters_in_order = in_order;
     const std::string u = std::string(updates) + "x", x = "tensor<1000xf32>";
     return decisions_string(
-        plan_of("module { func.func public @main(%x: " + x + ", %i: tensor<" + u +
-                    "1xi32>, %u: tensor<" + u + "f32>) -> " + x +
-                    " {\n %r = \"stablehlo.scatter\"(%x, %i, %u) ({\n ^bb0(%a: "
-                    "tensor<f32>, %b: tensor<f32>):\n %s = stablehlo.add %a, %b : "
-                    "tensor<f32>\n stablehlo.return %s : tensor<f32>\n }) "
-                    "{scatter_dimension_numbers = "
-                    "#stablehlo.scatter<inserted_window_dims = [0], "
-                    "scatter_dims_to_operand_dims = [0], index_vector_dim = 1>} : "
-                    "(" +
-                    x + ", tensor<" + u + "1xi32>, tensor<" + u + "f32>) -> " + x +
-                    "\n return %r : " + x + "\n } }",
-                {}, traits)
+        plan_of_text("module { func.func public @main(%x: " + x + ", %i: tensor<" + u +
+                         "1xi32>, %u: tensor<" + u + "f32>) -> " + x +
+                         " {\n %r = \"stablehlo.scatter\"(%x, %i, %u) ({\n ^bb0(%a: "
+                         "tensor<f32>, %b: tensor<f32>):\n %s = stablehlo.add %a, %b : "
+                         "tensor<f32>\n stablehlo.return %s : tensor<f32>\n }) "
+                         "{scatter_dimension_numbers = "
+                         "#stablehlo.scatter<inserted_window_dims = [0], "
+                         "scatter_dims_to_operand_dims = [0], index_vector_dim = 1>} : "
+                         "(" +
+                         x + ", tensor<" + u + "1xi32>, tensor<" + u + "f32>) -> " + x +
+                         "\n return %r : " + x + "\n } }",
+                     {}, traits)
             .decisions);
   };
   EXPECT_NE(decided("5000", true).find("updates in order: taken"), std::string::npos)
@@ -244,7 +226,7 @@ TEST(Fusion, AContractionTakesItsEpilogueButNoPrologue) {
   const std::string after = "  %l = stablehlo.negate %x : tensor<64x128xf32>\n  %p" +
                             std::string(kDot) + "  %r = stablehlo.tanh %p : tensor<64x32xf32>\n";
   const LaunchPlan plan =
-      plan_of(function(x_and("%w: tensor<128x32xf32>"), after, "%r", "tensor<64x32xf32>"));
+      plan_of_text(function(x_and("%w: tensor<128x32xf32>"), after, "%r", "tensor<64x32xf32>"));
   const Names names = kernels_of(plan);
   ASSERT_FALSE(names.empty());
   EXPECT_EQ(names.back(), "tanh");  // with the sums in it
@@ -252,7 +234,7 @@ TEST(Fusion, AContractionTakesItsEpilogueButNoPrologue) {
   // Expensive operands would be computed for each column.
   const std::string before =
       "  %l = stablehlo.tanh %x : tensor<64x128xf32>\n  %r" + std::string(kDot);
-  EXPECT_EQ(kernels_of(plan_of(
+  EXPECT_EQ(kernels_of(plan_of_text(
                 function(x_and("%w: tensor<128x32xf32>"), before, "%r", "tensor<64x32xf32>"))),
             (Names{"tanh", "dot_general"}));
 }
@@ -262,7 +244,7 @@ TEST(Fusion, ContractionsStandAloneWhereTheBackEndHasCodeForThem) {
   traits.has_contractions = true;
   const std::string body = "  %l = stablehlo.tanh %x : tensor<64x128xf32>\n  %p" +
                            std::string(kDot) + "  %r = stablehlo.tanh %p : tensor<64x32xf32>\n";
-  const LaunchPlan plan = plan_of(
+  const LaunchPlan plan = plan_of_text(
       function(x_and("%w: tensor<128x32xf32>"), body, "%r", "tensor<64x32xf32>"), {}, traits);
   EXPECT_EQ(count_steps<ContractionStep>(plan.steps), 1);
   EXPECT_EQ(kernels_of(plan), (Names{"tanh", "tanh"}));
@@ -270,7 +252,7 @@ TEST(Fusion, ContractionsStandAloneWhereTheBackEndHasCodeForThem) {
 
 TEST(Fusion, NothingIsComputedThatNobodyReads) {
   const LaunchPlan plan =
-      plan_of(function(x_and(), op("a", "tanh", "%x") + op("b", "negate", "%x"), "%b", kT));
+      plan_of_text(function(x_and(), op("a", "tanh", "%x") + op("b", "negate", "%x"), "%b", kT));
   EXPECT_EQ(kernels_of(plan), (Names{"negate"}));
 }
 
@@ -288,8 +270,8 @@ LaunchPlan plan_of_stages(const PlanOptions& options, const DeviceTraits& traits
             "tensor<64x64xf32>\n";
     last = "s" + n;
   }
-  return plan_of(function("%x: tensor<64x64xf32>", body, "%" + last, "tensor<64x64xf32>"), options,
-                 traits);
+  return plan_of_text(function("%x: tensor<64x64xf32>", body, "%" + last, "tensor<64x64xf32>"),
+                      options, traits);
 }
 
 LaunchPlan plan_of_stages(bool reuse) {
@@ -381,7 +363,7 @@ TEST(Memory, WhatAStepWritesOverlapsNothingThatItReads) {
 
 TEST(Memory, BuffersStartAtMultiplesOfTheAlignment) {
   // 33 numbers of four bytes are no multiple of it.
-  const LaunchPlan plan = plan_of(function(
+  const LaunchPlan plan = plan_of_text(function(
       "%x: tensor<33xf32>, %w: tensor<33x33xf32>",
       "  %a = stablehlo.dot_general %x, %w, contracting_dims = [0] x [0] : (tensor<33xf32>, "
       "tensor<33x33xf32>) -> tensor<33xf32>\n"
@@ -418,7 +400,8 @@ TEST(Memory, ALoopUpdatesWhatItCarriesInPlace) {
       stablehlo.return %j, %t : tensor<i32>, tensor<64x128xf32>
     }
 )";
-  const LaunchPlan plan = plan_of(function(x_and(), body, "%r#1", kT), {}, with_loops_as_steps());
+  const LaunchPlan plan =
+      plan_of_text(function(x_and(), body, "%r#1", kT), {}, with_loops_as_steps());
   ASSERT_EQ(plan.steps.size(), 2u) << to_string(plan);
   EXPECT_TRUE(std::holds_alternative<CopyStep>(plan.steps[0].what));
   const auto& loop = std::get<RepeatStep>(plan.steps[1].what);
@@ -428,37 +411,6 @@ TEST(Memory, ALoopUpdatesWhatItCarriesInPlace) {
   ASSERT_EQ(step.operands.size(), 2u);
   EXPECT_EQ(step.operands[0], step.operands[1]);
   EXPECT_EQ(step.operands[0].space, Space::kOutput);
-}
-
-// What an update of a little of a large array reads of it is stored first, so that the update is
-// written in place and not into a copy.
-TEST(Memory, ALoopUpdatesALittleOfALargeArrayInPlace) {
-  const std::string body = R"(
-  %zero = stablehlo.constant dense<0> : tensor<i32>
-  %one = stablehlo.constant dense<1> : tensor<i32>
-  %n = stablehlo.constant dense<10> : tensor<i32>
-  %r:2 = stablehlo.while(%i = %zero, %c = %x) : tensor<i32>, tensor<100000xf32>
-    cond {
-      %p = stablehlo.compare LT, %i, %n : (tensor<i32>, tensor<i32>) -> tensor<i1>
-      stablehlo.return %p : tensor<i1>
-    } do {
-      %j = stablehlo.add %i, %one : tensor<i32>
-      %e = stablehlo.dynamic_slice %c, %j, sizes = [1] : (tensor<100000xf32>, tensor<i32>) -> tensor<1xf32>
-      %d = stablehlo.add %e, %e : tensor<1xf32>
-      %t = stablehlo.dynamic_update_slice %c, %d, %i : (tensor<100000xf32>, tensor<1xf32>, tensor<i32>) -> tensor<100000xf32>
-      stablehlo.return %j, %t : tensor<i32>, tensor<100000xf32>
-    }
-)";
-  const LaunchPlan plan =
-      plan_of(function("%x: tensor<100000xf32>", body, "%r#1", "tensor<100000xf32>"), {},
-              with_loops_as_steps());
-  int copies = 0;
-  for_each_step(plan.steps, [&](const Step& step) {
-    const auto* copy = std::get_if<CopyStep>(&step.what);
-    if (copy != nullptr && copy->to.bytes >= 100'000) ++copies;
-  });
-  EXPECT_EQ(copies, 1) << to_string(plan);  // of the argument
-  EXPECT_LT(plan.arena_bytes(), 100'000) << to_string(plan);
 }
 
 // Nobody sees the product that each iteration takes of the one before: it takes no step, though
@@ -479,12 +431,12 @@ TEST(Plan, ACarriedValueWithoutUsersTakesNoStep) {
     }
 )";
   const std::string text = function(x_and("%m: tensor<4x4xf32>"), body, "%r#1", kT);
-  const LaunchPlan plan = plan_of(text, {}, with_loops_as_steps());
+  const LaunchPlan plan = plan_of_text(text, {}, with_loops_as_steps());
   ASSERT_EQ(plan.steps.size(), 2u) << to_string(plan);
   const auto& loop = std::get<RepeatStep>(plan.steps[1].what);
   ASSERT_EQ(loop.body.size(), 1u) << to_string(plan);
   EXPECT_TRUE(std::holds_alternative<KernelStep>(loop.body[0].what));
-  EXPECT_EQ(kernels_of(plan_of(text)), (Names{"while"}));  // all iterations
+  EXPECT_EQ(kernels_of(plan_of_text(text)), (Names{"while"}));  // all iterations
 }
 
 // ---- cuts
@@ -533,19 +485,19 @@ TEST(Cuts, NothingIsComputedWithTooMuch) {
 constexpr char kDonated[] = "%x: tensor<64x128xf32> {tf.aliasing_output = 0 : i32}";
 
 TEST(Donation, AnElementwiseUpdateTakesTheArgumentsMemory) {
-  const LaunchPlan plan = plan_of(function(std::string(kDonated) + ", %y: tensor<64x128xf32>",
-                                           op("a", "add", "%x, %y"), "%a", kT));
+  const LaunchPlan plan = plan_of_text(function(std::string(kDonated) + ", %y: tensor<64x128xf32>",
+                                                op("a", "add", "%x, %y"), "%a", kT));
   EXPECT_EQ(plan.output_input, (std::vector<int32_t>{0}));
 }
 
 TEST(Donation, WithoutAnAttributeNothingIsTaken) {
-  const LaunchPlan plan = plan_of(function(x_and(), op("a", "negate", "%x"), "%a", kT));
+  const LaunchPlan plan = plan_of_text(function(x_and(), op("a", "negate", "%x"), "%a", kT));
   EXPECT_EQ(plan.output_input, (std::vector<int32_t>{-1}));
 }
 
 // A transpose reads elsewhere than it writes.
 TEST(Donation, AKernelThatReadsOtherElementsDoesNotTakeIt) {
-  const LaunchPlan plan = plan_of(function(
+  const LaunchPlan plan = plan_of_text(function(
       "%x: tensor<64x64xf32> {tf.aliasing_output = 0 : i32}",
       "  %a = stablehlo.transpose %x, dims = [1, 0] : (tensor<64x64xf32>) -> tensor<64x64xf32>\n",
       "%a", "tensor<64x64xf32>"));
@@ -553,7 +505,7 @@ TEST(Donation, AKernelThatReadsOtherElementsDoesNotTakeIt) {
 }
 
 TEST(Donation, AnArgumentThatIsReadLaterIsNotTaken) {
-  const LaunchPlan plan = plan_of(function(
+  const LaunchPlan plan = plan_of_text(function(
       std::string(kDonated) + ", %y: tensor<64x128xf32>",
       op("a", "add", "%x, %y") + op("e", "tanh", "%x") + sum("r", "e", 0) +
           "  %q = stablehlo.dot_general %r, %x, contracting_dims = [0] x [1] : (tensor<128xf32>, "
@@ -563,19 +515,19 @@ TEST(Donation, AnArgumentThatIsReadLaterIsNotTaken) {
 }
 
 TEST(Donation, ADonorGivesItsMemoryToTheOutputOfItsSize) {
-  const LaunchPlan plan =
-      plan_of(function("%x: tensor<64xf32>, %y: tensor<64x128xf32> {jax.buffer_donor = true}",
-                       "  %b = stablehlo.broadcast_in_dim %x, dims = [0] : (tensor<64xf32>) -> "
-                       "tensor<64x128xf32>\n" +
-                           op("c", "add", "%b, %y") + "  %d = stablehlo.tanh %x : tensor<64xf32>\n",
-                       "%d, %c", std::string("tensor<64xf32>, ") + kT));
+  const LaunchPlan plan = plan_of_text(
+      function("%x: tensor<64xf32>, %y: tensor<64x128xf32> {jax.buffer_donor = true}",
+               "  %b = stablehlo.broadcast_in_dim %x, dims = [0] : (tensor<64xf32>) -> "
+               "tensor<64x128xf32>\n" +
+                   op("c", "add", "%b, %y") + "  %d = stablehlo.tanh %x : tensor<64xf32>\n",
+               "%d, %c", std::string("tensor<64xf32>, ") + kT));
   EXPECT_EQ(plan.output_input, (std::vector<int32_t>{-1, 1}));
 }
 
 TEST(Donation, TwoArgumentsDoNotShareOneOutput) {
-  const LaunchPlan plan =
-      plan_of(function(std::string(kDonated) + ", %y: tensor<64x128xf32> {jax.buffer_donor = true}",
-                       op("a", "add", "%x, %y"), "%a", kT));
+  const LaunchPlan plan = plan_of_text(
+      function(std::string(kDonated) + ", %y: tensor<64x128xf32> {jax.buffer_donor = true}",
+               op("a", "add", "%x, %y"), "%a", kT));
   EXPECT_EQ(plan.output_input, (std::vector<int32_t>{0}));
 }
 
@@ -600,7 +552,7 @@ std::string softmax() {
 TEST(RowGroups, AChainAlongRowsIsOneStepOfWholeRows) {
   PlanOptions options;
   options.row_groups = RowGroups::kAll;
-  const LaunchPlan plan = plan_of(softmax(), options);
+  const LaunchPlan plan = plan_of_text(softmax(), options);
   ASSERT_EQ(plan.steps.size(), 1u) << to_string(plan);
   const auto& rows = std::get<RowsStep>(plan.steps[0].what);
   EXPECT_EQ(rows.rows, 64);
@@ -614,7 +566,7 @@ TEST(RowGroups, ThereAreNoneForBackEndsThatDoNotRunThem) {
   options.row_groups = RowGroups::kAll;
   DeviceTraits traits;
   traits.has_row_groups = false;
-  const LaunchPlan plan = plan_of(softmax(), options, traits);
+  const LaunchPlan plan = plan_of_text(softmax(), options, traits);
   EXPECT_EQ(count_steps<RowsStep>(plan.steps), 0);
   EXPECT_EQ(kernels_of(plan).size(), 4u);
 }
@@ -624,9 +576,9 @@ TEST(RowGroups, AStepAcrossRowsIsNoPartOfThem) {
   PlanOptions options;
   options.row_groups = RowGroups::kAll;
   const LaunchPlan plan =
-      plan_of(function(x_and(), op("a", "tanh", "%x") + sum("r", "a", 1) + sum("s", "a", 0),
-                       "%r, %s", "tensor<64xf32>, tensor<128xf32>"),
-              options);
+      plan_of_text(function(x_and(), op("a", "tanh", "%x") + sum("r", "a", 1) + sum("s", "a", 0),
+                            "%r, %s", "tensor<64xf32>, tensor<128xf32>"),
+                   options);
   int outside = 0;
   for (const Step& step : plan.steps) {
     const auto* run = std::get_if<KernelStep>(&step.what);

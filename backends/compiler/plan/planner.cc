@@ -152,10 +152,10 @@ Status Planner::plan_operation(const ir::Operation& op, const Fusion& fusion, St
   if (role == Role::kNone) {
     switch (op.code()) {
       case OpCode::kWhile:
-        return plan_while(op, steps);
+        return plan_while(op, fusion, steps);
       case OpCode::kIf:
       case OpCode::kCase:
-        return plan_branch(op, steps);
+        return plan_branch(op, fusion, steps);
       case OpCode::kAfterAll:
       case OpCode::kCreateToken:
         make_slice(*op.result());  // of no bytes: the order of steps is the program's

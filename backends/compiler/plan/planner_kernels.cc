@@ -117,7 +117,7 @@ void Planner::cut(const std::vector<const ir::Operation*>& inside,
 Status Planner::copy_or_take(const ir::Operation& op, const ir::Value& from,
                              const ir::Value& result, const Fusion& fusion, Steps& steps) {
   HEKLA_ASSIGN_OR_RETURN(const Slice slice, slice_of(from));
-  if (wanted_.find(&result) == wanted_.end() && may_overwrite(op, from, fusion)) {
+  if (may_take(op, from, result, fusion)) {
     slices_[&result] = slice;
   } else {
     copy(slice, make_slice(result), steps);
@@ -161,18 +161,20 @@ bool Planner::may_overwrite(const ir::Operation& op, const ir::Value& value, con
       it->second.space == Space::kConstant || it->second.space == Space::kLaunch) {
     return false;
   }
-  const ir::Block* home =
-      value.defining_op() != nullptr ? value.defining_op()->block() : value.argument_of();
+  const auto lent = lent_.find(&value);
+  const ir::Block* home = lent != lent_.end() ? lent->second : block_of(value);
   if (home != op.block()) return false;
-  int uses = 0;
-  for (const ir::Value* operand : op.operands()) uses += operand == &value;
-  if (uses != 1) return false;
+  const bool is_branch = op.code() == OpCode::kIf || op.code() == OpCode::kCase;
+  const auto uses = std::ranges::count(op.operands(), &value);
+  if (uses != (is_branch ? 0 : 1)) return false;
   // Users stand before this operation, or are it; those in regions of a later one do not.
   for (const ir::Operation* user : value.users()) {
     if (user == &op) continue;
     const ir::Operation* at = user;
     while (at != nullptr && at->block() != home) at = at->parent_op();
+    if (at == nullptr && lent != lent_.end()) continue;  // before the branch, or in another region
     if (at == nullptr || order_of(*at) > order_of(op)) return false;
+    if (at == &op && !is_branch) return false;  // its regions use it all the while
     // A reader that is computed inside a later kernel reads later.
     if (fusion.role(*at) != Role::kNone && !slices_.contains(at->result())) return false;
   }

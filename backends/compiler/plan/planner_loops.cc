@@ -31,6 +31,22 @@ bool only_counts(const ir::Operation& loop, size_t i) {
          passes::is_pure(*next->defining_op()) && next->defining_op()->result_count() == 1;
 }
 
+// What `value` is a version of by operations of `block` alone that update in place.
+const ir::Value& updated_root(const ir::Value& value, const ir::Block& block) {
+  const ir::Value* root = &value;
+  while (root->defining_op() != nullptr && root->defining_op()->block() == &block) {
+    const ir::Operation& op = *root->defining_op();
+    size_t operand = 0;
+    if (op.code() == ir::OpCode::kWhile || op.code() == ir::OpCode::kScatter) {
+      operand = static_cast<size_t>(root->index());
+    } else if (op.code() != ir::OpCode::kDynamicUpdateSlice) {
+      break;
+    }
+    root = op.operand(operand);
+  }
+  return *root;
+}
+
 // Why an iteration has to take place as it is written, though nobody may look at what it makes: it
 // tells somebody, or other devices wait for it. Empty: it has not.
 kernel::Refusal why_in_steps(const ir::Block& body) {
@@ -150,7 +166,7 @@ Result<bool> Planner::plan_pointwise_loop(const ir::Operation& op, int64_t count
   return true;
 }
 
-Status Planner::plan_while(const ir::Operation& op, Steps& steps) {
+Status Planner::plan_while(const ir::Operation& op, const Fusion& fusion, Steps& steps) {
   const ir::Block& condition = op.region(0).front();
   const ir::Block& body = op.region(1).front();
   const int64_t count = passes::trip_count(op);
@@ -178,7 +194,11 @@ Status Planner::plan_while(const ir::Operation& op, Steps& steps) {
         shared_.insert(value);
       }
     } else {
-      mine = make_slice(*op.result(i));
+      if (may_take(op, *op.operand(i), *op.result(i), fusion)) {
+        slices_[op.result(i)] = mine = from;
+      } else {
+        mine = make_slice(*op.result(i));
+      }
       initial.push_back(from);
       carried.push_back(mine);
       changing.push_back(i);
@@ -187,6 +207,7 @@ Status Planner::plan_while(const ir::Operation& op, Steps& steps) {
     slices_[body.argument(i)] = mine;
   }
   copy_all(initial, carried, steps);
+  if (count == 0) return ok_status();
   WhileStep loop;
   if (!is_counted) {
     HEKLA_RETURN_IF_ERROR(plan_block(condition, loop.condition));
@@ -207,14 +228,40 @@ Status Planner::plan_while(const ir::Operation& op, Steps& steps) {
   return ok_status();
 }
 
-Status Planner::plan_branch(const ir::Operation& op, Steps& steps) {
+const ir::Value* Planner::taken_by(const ir::Operation& op, size_t result, const Fusion& fusion) {
+  std::vector<const ir::Value*> roots;
+  for (size_t r = 0; r < op.region_count(); ++r) {
+    const ir::Block& block = op.region(r).front();
+    roots.push_back(&updated_root(*block.terminator()->operand(result), block));
+  }
+  for (size_t r = 0; r < roots.size(); ++r) {
+    if (block_of(*roots[r]) == &op.region(r).front()) continue;
+    const auto keepers = static_cast<size_t>(std::ranges::count(roots, roots[r]));
+    if (2 * keepers >= roots.size() && may_take(op, *roots[r], *op.result(result), fusion)) {
+      return roots[r];
+    }
+  }
+  return nullptr;
+}
+
+Status Planner::plan_branch(const ir::Operation& op, const Fusion& fusion, Steps& steps) {
   BranchStep branch;
   HEKLA_ASSIGN_OR_RETURN(branch.selector, slice_of(*op.operand(0)));
   std::vector<Slice> results;
-  for (size_t i = 0; i < op.result_count(); ++i) results.push_back(make_slice(*op.result(i)));
+  std::unordered_set<const ir::Value*> taken;
+  for (size_t i = 0; i < op.result_count(); ++i) {
+    const ir::Value* value = taken_by(op, i, fusion);
+    if (value != nullptr && taken.insert(value).second) {
+      results.push_back(slices_[op.result(i)] = slices_[value]);
+    } else {
+      results.push_back(make_slice(*op.result(i)));
+    }
+  }
+  const auto lent_before = lent_;
   for (size_t r = 0; r < op.region_count(); ++r) {
     Steps inner;
     const ir::Block& block = op.region(r).front();
+    for (const ir::Value* value : taken) lent_[value] = &block;
     HEKLA_RETURN_IF_ERROR(plan_block(block, inner));
     std::vector<Slice> values;
     for (const ir::Value* value : block.terminator()->operands()) {
@@ -224,6 +271,7 @@ Status Planner::plan_branch(const ir::Operation& op, Steps& steps) {
     copy_all(values, results, inner);
     branch.branches.push_back(std::move(inner));
   }
+  lent_ = lent_before;
   steps.push_back({std::move(branch)});
   return ok_status();
 }

@@ -23,6 +23,11 @@
 
 namespace hekla::plan {
 
+// Where the value is made, or whose argument it is.
+inline const ir::Block* block_of(const ir::Value& value) {
+  return value.defining_op() != nullptr ? value.defining_op()->block() : value.argument_of();
+}
+
 class Planner {
  public:
   // `cuts`: see Fusion; grows by what would make the kernels short enough that are too long.
@@ -90,8 +95,14 @@ class Planner {
   Status add_kernel(lower::LoweredKernel lowered, Steps& steps,
                     const std::vector<Slice>& temporaries = {},
                     const std::vector<Slice>& constants = {});
-  // Whether `op` is the last to use the memory of its operand `value`, which it may then overwrite.
+  // Whether `op` is the last to use the memory of `value`, which it may then overwrite: its
+  // operand, or a value that the regions of a branch use.
   bool may_overwrite(const ir::Operation& op, const ir::Value& value, const Fusion& fusion);
+  // Whether the result of `op` may have the memory of `value` by it.
+  bool may_take(const ir::Operation& op, const ir::Value& value, const ir::Value& result,
+                const Fusion& fusion) {
+    return !wanted_.contains(&result) && may_overwrite(op, value, fusion);
+  }
   int64_t order_of(const ir::Operation& op);
   Status plan_update(const ir::Operation& op, const Fusion& fusion, Steps& steps);
 
@@ -102,8 +113,11 @@ class Planner {
   Result<int64_t> iterations_at_once(const lower::PointwiseLoop& loop, int64_t count) const;
   // All iterations, or as many as may be at once, as one kernel; false: it takes steps.
   Result<bool> plan_pointwise_loop(const ir::Operation& op, int64_t count, Steps& steps);
-  Status plan_while(const ir::Operation& op, Steps& steps);
-  Status plan_branch(const ir::Operation& op, Steps& steps);
+  Status plan_while(const ir::Operation& op, const Fusion& fusion, Steps& steps);
+  // The value from outside whose memory the result of a branch takes over, since at least half of
+  // the regions give it back as it is or with updates in place; null: there is none.
+  const ir::Value* taken_by(const ir::Operation& op, size_t result, const Fusion& fusion);
+  Status plan_branch(const ir::Operation& op, const Fusion& fusion, Steps& steps);
 
   const ir::Module& module_;
   const PlanOptions options_;
@@ -114,6 +128,9 @@ class Planner {
   std::unordered_map<const ir::Value*, Slice> slices_;
   std::unordered_map<const ir::Value*, Slice> wanted_;  // outputs, by the value returned first
   std::unordered_set<const ir::Value*> shared_;         // in slices that other values have as well
+  // Values from outside that a branch takes over, and the block of it that is being planned: the
+  // last to use them.
+  std::unordered_map<const ir::Value*, const ir::Block*> lent_;
   std::unordered_map<std::string, int32_t> kernels_;
   std::unordered_map<const ir::Block*, std::unordered_map<const ir::Operation*, int64_t>> orders_;
   int32_t next_buffer_ = 0;

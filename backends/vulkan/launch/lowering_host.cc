@@ -10,6 +10,8 @@ namespace hekla::vulkan {
 
 bool Lowering::needs_host(const plan::Step& step) const {
   if (plan::is_on_host(step)) return true;
+  // What is in such a loop and never runs may be anything.
+  if (loop_kernel_of(program_, &step) != nullptr) return false;
   const auto* run = std::get_if<plan::KernelStep>(&step.what);
   if (run != nullptr) return program_.kernels[static_cast<size_t>(run->kernel)].is_interpreted();
   bool found = false;

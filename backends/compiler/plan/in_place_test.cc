@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+// That loops and branches which change a little of a large array do not copy it: an iteration takes
+// as long as what it changes. That the results are right shows tests/random (--edits).
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "backends/compiler/plan/testing/plan_of_text.h"
+#include "backends/compiler/plan/visit.h"
+
+namespace hekla::plan {
+namespace {
+
+constexpr int64_t kElements = 100'000;
+constexpr char kArray[] = "tensor<100000xf32>";
+
+// A function of %x and %y, both kArray, and %n, an i32, that returns `results` arrays.
+std::string edits(const std::string& body, const std::string& results, int count) {
+  std::string types;
+  for (int i = 0; i < count; ++i) types += std::string(i > 0 ? ", " : "") + kArray;
+  return std::string("func.func @main(%x: ") + kArray + ", %y: " + kArray +
+         ", %n: tensor<i32>) -> (" + types +
+         ") {\n"
+         "  %zero = stablehlo.constant dense<0> : tensor<i32>\n"
+         "  %one = stablehlo.constant dense<1> : tensor<i32>\n" +
+         body + "  return " + results + " : " + types + "\n}\n";
+}
+
+// %name = `array` with element `to` made of its element `from`.
+std::string edit(const std::string& name, const std::string& array, const std::string& from,
+                 const std::string& to) {
+  return "  %" + name + "_e = stablehlo.dynamic_slice " + array + ", " + from +
+         ", sizes = [1] : (" + kArray + ", tensor<i32>) -> tensor<1xf32>\n  %" + name +
+         "_d = stablehlo.add %" + name + "_e, %" + name + "_e : tensor<1xf32>\n  %" + name +
+         " = stablehlo.dynamic_update_slice " + array + ", %" + name + "_d, " + to + " : (" +
+         kArray + ", tensor<1xf32>, tensor<i32>) -> " + kArray + "\n";
+}
+
+// Ten iterations, or %n, over %a and %b, which begin as %x and %y; the body makes %c and %d of them
+// and of %i, and knows %j, %i + 1.
+std::string loop(const std::string& body, bool is_counted = true) {
+  const std::string types = std::string("tensor<i32>, ") + kArray + ", " + kArray;
+  return "  %ten = stablehlo.constant dense<10> : tensor<i32>\n"
+         "  %r:3 = stablehlo.while(%i = %zero, %a = %x, %b = %y) : " +
+         types + "\n    cond {\n      %p = stablehlo.compare LT, %i, " +
+         (is_counted ? "%ten" : "%n") +
+         " : (tensor<i32>, tensor<i32>) -> tensor<i1>\n      stablehlo.return %p : tensor<i1>\n"
+         "    } do {\n"
+         "      %j = stablehlo.add %i, %one : tensor<i32>\n" +
+         body + "      stablehlo.return %j, %c, %d : " + types + "\n    }\n";
+}
+
+// %name:2 = %first and %second, or what the other branch makes of them, when %i is %n.
+std::string branch(const std::string& name, const std::string& otherwise, const std::string& first,
+                   const std::string& second, const std::string& kept = "%a, %b") {
+  const std::string types = std::string(kArray) + ", " + kArray;
+  return "  %" + name +
+         "_p = stablehlo.compare EQ, %i, %n : (tensor<i32>, tensor<i32>) -> tensor<i1>\n  %" +
+         name + ":2 = \"stablehlo.if\"(%" + name + "_p) ({\n    stablehlo.return " + kept + " : " +
+         types + "\n  }, {\n" + otherwise + "    stablehlo.return " + first + ", " + second +
+         " : " + types + "\n  }) : (tensor<i1>) -> (" + types + ")\n";
+}
+
+// Steps, in loops and branches too, that write as many bytes as an array has.
+int whole_writes(const LaunchPlan& plan) {
+  int count = 0;
+  for_each_step(plan.steps, [&](const Step& step) {
+    if (const auto* copy = std::get_if<CopyStep>(&step.what)) {
+      count += copy->to.bytes >= kElements * 4 ? 1 : 0;
+    }
+    if (const auto* run = std::get_if<KernelStep>(&step.what)) {
+      count += plan.kernels[static_cast<size_t>(run->kernel)].points() >= kElements ? 1 : 0;
+    }
+  });
+  return count;
+}
+
+// The arguments are copied to the results, which the loop then changes.
+constexpr int kArgumentCopies = 2;
+
+void expect_in_place(const std::string& body) {
+  for (const bool is_counted : {true, false}) {
+    const LaunchPlan plan =
+        plan_of_text(edits(loop(body, is_counted), "%r#1, %r#2", 2), {}, with_loops_as_steps());
+    EXPECT_EQ(whole_writes(plan), kArgumentCopies) << to_string(plan);
+    EXPECT_LT(plan.arena_bytes(), kElements) << to_string(plan);
+  }
+}
+
+// What an update reads of the array is stored first, so that it is written in place.
+TEST(InPlace, ALoopUpdatesALittleOfALargeArray) {
+  expect_in_place(edit("c", "%a", "%j", "%i") + edit("d", "%b", "%i", "%j"));
+}
+
+TEST(InPlace, ABranchLeavesAnArrayAsItIs) {
+  expect_in_place(branch("s", edit("u", "%a", "%j", "%i"), "%u", "%b") +
+                  edit("c", "%s#0", "%i", "%j") + edit("d", "%s#1", "%i", "%j"));
+}
+
+TEST(InPlace, EachBranchUpdatesAnother) {
+  expect_in_place(branch("s", edit("u", "%a", "%j", "%i"), "%u", "%b") +
+                  branch("t", edit("v", "%s#1", "%j", "%i"), "%s#0", "%v", "%s#0, %s#1") +
+                  edit("c", "%t#0", "%i", "%j") + edit("d", "%t#1", "%i", "%j"));
+}
+
+TEST(InPlace, ABranchInABranch) {
+  const std::string inner =
+      edit("u", "%a", "%j", "%i") + branch("t", edit("v", "%u", "%i", "%j"), "%v", "%b", "%u, %b");
+  expect_in_place(branch("s", inner, "%t#0", "%t#1") + edit("c", "%s#0", "%i", "%j") +
+                  edit("d", "%s#1", "%i", "%j"));
+}
+
+TEST(InPlace, ALoopInALoop) {
+  const std::string types = std::string("tensor<i32>, ") + kArray;
+  const std::string inner =
+      "  %w:2 = stablehlo.while(%k = %zero, %e = %a) : " + types +
+      "\n    cond {\n      %q = stablehlo.compare LT, %k, %i : (tensor<i32>, tensor<i32>) -> "
+      "tensor<i1>\n      stablehlo.return %q : tensor<i1>\n    } do {\n"
+      "      %l = stablehlo.add %k, %one : tensor<i32>\n" +
+      edit("f", "%e", "%k", "%i") + "      stablehlo.return %l, %f : " + types + "\n    }\n";
+  expect_in_place(inner + edit("c", "%w#1", "%i", "%j") + edit("d", "%b", "%i", "%j"));
+  // And that in a branch.
+  expect_in_place(branch("s", inner, "%w#1", "%b") + edit("c", "%s#0", "%i", "%j") +
+                  edit("d", "%s#1", "%i", "%j"));
+}
+
+// What is needed afterwards, or given back twice, stays: each version has memory of its own.
+TEST(InPlace, ABranchCopiesWhatIsStillNeeded) {
+  for (const std::string& body :
+       {branch("s", edit("u", "%a", "%j", "%i"), "%u", "%b") + edit("c", "%s#0", "%i", "%j") +
+            edit("d", "%a", "%i", "%j"),
+        branch("s", edit("u", "%a", "%j", "%i"), "%u", "%a") + edit("c", "%s#0", "%i", "%j") +
+            edit("d", "%s#1", "%i", "%j")}) {
+    const LaunchPlan plan =
+        plan_of_text(edits(loop(body, false), "%r#1, %r#2", 2), {}, with_loops_as_steps());
+    EXPECT_GT(whole_writes(plan), kArgumentCopies) << to_string(plan);
+    EXPECT_GE(plan.arena_bytes(), kElements * 4) << to_string(plan);
+  }
+}
+
+TEST(InPlace, ALoopThatDoesNotRunTakesNoStep) {
+  const std::string types = std::string("tensor<i32>, ") + kArray;
+  const LaunchPlan plan = plan_of_text(
+      edits("  %r:2 = stablehlo.while(%i = %zero, %a = %x) : " + types +
+                "\n    cond {\n      %p = stablehlo.compare LT, %i, %zero : (tensor<i32>, "
+                "tensor<i32>) -> tensor<i1>\n      stablehlo.return %p : tensor<i1>\n    } do {\n"
+                "      %j = stablehlo.add %i, %one : tensor<i32>\n" +
+                edit("b", "%a", "%j", "%i") + "      stablehlo.return %j, %b : " + types +
+                "\n    }\n",
+            "%r#1", 1),
+      {}, with_loops_as_steps());
+  for (const Step& step : plan.steps) {
+    EXPECT_TRUE(std::holds_alternative<CopyStep>(step.what)) << to_string(plan);
+  }
+}
+
+}  // namespace
+}  // namespace hekla::plan
