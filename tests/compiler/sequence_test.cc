@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Operations that take several kernels: their plans have no host step and compute what the
 // evaluator computes.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -388,6 +389,57 @@ void expect_near(const std::string& text, double tolerance) {
       scale = std::max(scale, std::fabs(w));
     }
     EXPECT_LE(error, tolerance * scale) << "output " << i << " of\n" << text;
+  }
+}
+
+// Where the sum leaves the type's range its rounding error does too; what comes after is finite.
+TEST(Sums, OnesThatOverflowAreInfinite) {
+  for (const std::string dtype : {"f16", "bf16", "f32", "f64", "complex<f32>"}) {
+    for (const int64_t length : {130, 1000, 20'000}) {
+      for (const int dim : {0, 1}) {
+        const std::string dims =
+            dim == 0 ? std::to_string(length) + "x3x" : "3x" + std::to_string(length) + "x";
+        const std::string x = tensor(dims, dtype), line = tensor("3x", dtype),
+                          one = tensor("", dtype);
+        const auto splat = [&](const std::string& number) {
+          return dtype == "complex<f32>" ? "dense<(" + number + ", 1.0)>" : "dense<" + number + ">";
+        };
+        const std::string large = dtype == "f16" ? "6.0e4" : dtype == "f64" ? "1.7e308" : "3.0e38";
+        const std::string text =
+            "func.func @main(%x: " + x + ") -> (" + line + ", " + one + ") {\n" +
+            "  %zero = stablehlo.constant " + splat("0.0") + " : " + one + "\n" +
+            "  %ones = stablehlo.constant " + splat("1.0") + " : " + x + "\n" +
+            "  %large = stablehlo.constant " + splat(large) + " : " + x + "\n" +
+            "  %n = stablehlo.iota dim = " + std::to_string(dim) + " : " + tensor(dims, "i32") +
+            "\n  %m = stablehlo.constant dense<40> : " + tensor(dims, "i32") +
+            "\n  %p = stablehlo.compare LT, %n, %m : (" + tensor(dims, "i32") + ", " +
+            tensor(dims, "i32") + ") -> " + tensor(dims, "i1") +
+            "\n  %y = stablehlo.select %p, %large, %ones : " + tensor(dims, "i1") + ", " + x +
+            "\n  %r = stablehlo.reduce(%y init: %zero) applies stablehlo.add across dimensions = "
+            "[" +
+            std::to_string(dim) + "] : (" + x + ", " + one + ") -> " + line +
+            "\n  %s = stablehlo.reduce(%y init: %zero) applies stablehlo.add across dimensions = "
+            "[0, 1] : (" +
+            x + ", " + one + ") -> " + one + "\n  func.return %r, %s : " + line + ", " + one +
+            "\n}\n";
+        for (const Device& device : team_devices()) {
+          SCOPED_TRACE(fmt::format("{} {} dim {} teams of {}", dtype, length, dim,
+                                   device.traits.team_points));
+          // The sum of imaginary parts is rounded; real parts are infinite.
+          Case run;
+          run_both(text, false, run, device);
+          for (size_t i = 0; i < run.want.size(); ++i) {
+            const DType part = complex_part(run.want[i].dtype());
+            const auto width = static_cast<size_t>(dtype_bytes(run.want[i].dtype()));
+            for (size_t at = 0; at < run.got[i].size(); at += width) {
+              uint64_t bits = 0;
+              std::memcpy(&bits, run.got[i].data() + at, static_cast<size_t>(dtype_bytes(part)));
+              EXPECT_TRUE(std::isinf(float_from_bits(part, bits)));
+            }
+          }
+        }
+      }
+    }
   }
 }
 

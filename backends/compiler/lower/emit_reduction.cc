@@ -214,15 +214,6 @@ std::vector<Elements> Emitter::emit_reduce(const ir::Operation& op, const Points
       auto subtract = [&](const Element& x, const Element& y) {
         return *kernel::binary(b_, OpCode::kSubtract, dtype, x, y);
       };
-      // An infinite sum has no error worth the name, only a NaN.
-      auto finite_or_zero = [&](Element e) {
-        for (Value* part : {&e.re, &e.im}) {
-          if (*part == kernel::kNoValue) continue;
-          const Value is_number = b_.binary(Op::kEq, *part, *part);
-          *part = b_.select(is_number, *part, b_.integer(b_.type(*part), 0));
-        }
-        return e;
-      };
       // `state`: the sums of all points, then their errors.
       auto add_up = [&](const Elements& state, const Elements& parts) {
         const size_t n = parts.size();
@@ -230,7 +221,7 @@ std::vector<Elements> Emitter::emit_reduce(const ir::Operation& op, const Points
         for (size_t i = 0; i < n; ++i) {
           const Element y = subtract(parts[i], state[n + i]);
           next[i] = add(state[i], y);
-          next[n + i] = finite_or_zero(subtract(subtract(next[i], state[i]), y));
+          next[n + i] = finite_or_zero(b_, subtract(subtract(next[i], state[i]), y));
         }
         return next;
       };

@@ -143,6 +143,16 @@ Elements Emitter::emit_operation(const ir::Operation& op, size_t result, const P
   }
 }
 
+Element finite_or_zero(Builder& b, Element error) {
+  for (Value* part : {&error.re, &error.im}) {
+    if (*part == kernel::kNoValue) continue;
+    const Value none = b.sub(*part, *part);  // of infinities a NaN, as of NaNs
+    const Value is_finite = b.binary(kernel::Op::kEq, none, none);
+    *part = b.select(is_finite, *part, b.integer(b.type(*part), 0));
+  }
+  return error;
+}
+
 Element Emitter::zero(DType dtype) { return kernel::integer_element(b_, dtype, 0); }
 
 Element Emitter::constant(const ir::Operation& op, const Point& point) {

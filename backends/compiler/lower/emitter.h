@@ -29,6 +29,10 @@ using kernel::Element;
 using kernel::Value;
 using Elements = std::vector<Element>;
 
+// The rounding error of a sum: 0 where the sum overflowed or was infinite before, when it is no
+// number that the next sum could be made better by.
+Element finite_or_zero(Builder& b, Element error);
+
 // A place in a tensor: an index per dimension, or the row-major number of the element, or both.
 // One of them is there; a place in a tensor of rank 0 has neither.
 struct Point {

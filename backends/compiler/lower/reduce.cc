@@ -121,7 +121,7 @@ class ReduceLowering : private ReduceKernels {
         next.push_back(plus(k, OpCode::kAdd, part, sum, y));
         Element left = plus(k, OpCode::kSubtract, part, next.back(), sum);
         left = plus(k, OpCode::kSubtract, part, left, y);
-        errors.push_back(finite_or_zero(k, left));
+        errors.push_back(finite_or_zero(k.b(), left));
       }
       append(next, errors);
       return next;
@@ -142,16 +142,6 @@ class ReduceLowering : private ReduceKernels {
       }
       return next;
     });
-  }
-
-  // An infinite sum has no error worth the name, only a NaN.
-  static Element finite_or_zero(KernelMaker& k, Element e) {
-    for (Value* part : {&e.re, &e.im}) {
-      if (*part == kernel::kNoValue) continue;
-      const Value is_number = k.b().binary(Op::kEq, *part, *part);
-      *part = k.b().select(is_number, *part, k.b().integer(k.b().type(*part), 0));
-    }
-    return e;
   }
 
   // add_chain in short chains, whose sums are added with compensation.

@@ -77,6 +77,12 @@ class Donations {
     if (const auto* rows = std::get_if<RowsStep>(&step.what)) {
       return updates(rows->steps, input, output);
     }
+    if (const auto* branch = std::get_if<BranchStep>(&step.what)) {
+      return (branch->selector.space != Space::kInput || branch->selector.index != input) &&
+             std::ranges::all_of(branch->branches, [&](const Steps& steps) {
+               return reads_before_it_writes(steps, input, output);
+             });
+    }
     const auto* run = std::get_if<KernelStep>(&step.what);
     if (run == nullptr) return false;
     const kernel::Kernel& kernel = plan_.kernels[static_cast<size_t>(run->kernel)];
@@ -107,6 +113,22 @@ class Donations {
       if (touches) only = &step;
     }
     return only != nullptr && updates(*only, input, output);
+  }
+
+  // Of steps that run one after the other.
+  bool reads_before_it_writes(const Steps& steps, int32_t input, int64_t output) const {
+    bool is_written = false;
+    for (const Step& step : steps) {
+      bool reads = false, writes = false;
+      for_each_slice_within(step, plan_, [&](const Slice& slice, const Use& use) {
+        reads = reads || (slice.space == Space::kInput && slice.index == input);
+        writes = writes ||
+                 (slice.space == Space::kOutput && slice.index == output && use.is_written);
+      });
+      if (reads && (is_written || (writes && !updates(step, input, output)))) return false;
+      is_written = is_written || writes;
+    }
+    return true;
   }
 
   const ir::Function& entry_;

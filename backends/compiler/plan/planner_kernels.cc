@@ -175,8 +175,27 @@ bool Planner::may_overwrite(const ir::Operation& op, const ir::Value& value, con
     if (at == nullptr && lent != lent_.end()) continue;  // before the branch, or in another region
     if (at == nullptr || order_of(*at) > order_of(op)) return false;
     if (at == &op && !is_branch) return false;  // its regions use it all the while
-    // A reader that is computed inside a later kernel reads later.
-    if (fusion.role(*at) != Role::kNone && !slices_.contains(at->result())) return false;
+    if (!has_run_before(*at, op, fusion)) return false;
+  }
+  return true;
+}
+
+bool Planner::has_run_before(const ir::Operation& reader, const ir::Operation& op,
+                             const Fusion& fusion) {
+  // Kernels compute what they read on the way: so does each of those that use it.
+  std::vector<const ir::Operation*> open{&reader};
+  std::unordered_set<const ir::Operation*> seen{&reader};
+  while (!open.empty()) {
+    const ir::Operation& one = *open.back();
+    open.pop_back();
+    if (order_of(one) > order_of(op)) return false;
+    if (fusion.role(one) == Role::kNone || slices_.contains(one.result())) continue;
+    if (&one == &op || fusion.is_stored(*one.result())) return false;
+    for (const ir::Operation* user : one.result()->users()) {
+      while (user != nullptr && user->block() != op.block()) user = user->parent_op();
+      if (user == nullptr) return false;
+      if (seen.insert(user).second) open.push_back(user);
+    }
   }
   return true;
 }

@@ -98,7 +98,25 @@ Result<int64_t> Planner::iterations_at_once(const lower::PointwiseLoop& loop, in
   return most < 2 && most < count ? 0 : std::min(most, count);
 }
 
-Result<bool> Planner::plan_pointwise_loop(const ir::Operation& op, int64_t count, Steps& steps) {
+void Planner::keep_carried(const ir::Operation& loop, size_t i, const Slice& slice,
+                           const Fusion& fusion) {
+  const ir::Value& before = *loop.operand(i);
+  const ir::Value& after = *loop.result(i);
+  // Behind the loop the slice is that of one value alone where only one of both is used there.
+  if (after.has_uses() && !may_overwrite(loop, before, fusion)) {
+    shared_.insert(&before);
+    shared_.insert(&after);
+  }
+  slices_[&after] = slice;
+  for (size_t r = 0; r < loop.region_count(); ++r) {
+    const ir::Value* inside = loop.region(r).front().argument(i);
+    slices_[inside] = slice;
+    shared_.insert(inside);
+  }
+}
+
+Result<bool> Planner::plan_pointwise_loop(const ir::Operation& op, int64_t count,
+                                          const Fusion& fusion, Steps& steps) {
   kernel::Refusal why = why_in_steps(op.region(1).front());
   std::optional<lower::PointwiseLoop> loop;
   if (why.empty()) {
@@ -128,10 +146,7 @@ Result<bool> Planner::plan_pointwise_loop(const ir::Operation& op, int64_t count
     HEKLA_ASSIGN_OR_RETURN(const Slice from, slice_of(*op.operand(i)));
     slices_[body.argument(i)] = from;
     if (loop->kinds[i] == Kind::kFixed) {
-      slices_[op.result(i)] = from;
-      for (const ir::Value* value : {op.operand(i), body.argument(i), op.result(i)}) {
-        shared_.insert(value);
-      }
+      keep_carried(op, i, from, fusion);
     } else if (loop->kinds[i] == Kind::kRows) {
       copy(from, make_slice(*op.result(i)), steps);
     } else {
@@ -172,7 +187,7 @@ Status Planner::plan_while(const ir::Operation& op, const Fusion& fusion, Steps&
   const int64_t count = passes::trip_count(op);
   const bool is_counted = count >= 0;
   if (options_.fuse && count > 0) {
-    HEKLA_ASSIGN_OR_RETURN(const bool is_planned, plan_pointwise_loop(op, count, steps));
+    HEKLA_ASSIGN_OR_RETURN(const bool is_planned, plan_pointwise_loop(op, count, fusion, steps));
     if (is_planned) return ok_status();
   }
   std::unordered_set<const ir::Value*> unwanted;
@@ -184,25 +199,19 @@ Status Planner::plan_while(const ir::Operation& op, const Fusion& fusion, Steps&
       continue;
     }
     HEKLA_ASSIGN_OR_RETURN(const Slice from, slice_of(*op.operand(i)));
-    Slice mine;
     if (body.terminator()->operand(i) == body.argument(i)) {
-      // It stays what it is: one slice for it before, in and after the loop.
-      mine = from;
-      slices_[op.result(i)] = mine;
-      for (const ir::Value* value :
-           {op.operand(i), body.argument(i), condition.argument(i), op.result(i)}) {
-        shared_.insert(value);
-      }
-    } else {
-      if (may_take(op, *op.operand(i), *op.result(i), fusion)) {
-        slices_[op.result(i)] = mine = from;
-      } else {
-        mine = make_slice(*op.result(i));
-      }
-      initial.push_back(from);
-      carried.push_back(mine);
-      changing.push_back(i);
+      keep_carried(op, i, from, fusion);
+      continue;
     }
+    Slice mine = from;
+    if (may_take(op, *op.operand(i), *op.result(i), fusion)) {
+      slices_[op.result(i)] = mine;
+    } else {
+      mine = make_slice(*op.result(i));
+    }
+    initial.push_back(from);
+    carried.push_back(mine);
+    changing.push_back(i);
     slices_[condition.argument(i)] = mine;
     slices_[body.argument(i)] = mine;
   }

@@ -98,6 +98,8 @@ class Planner {
   // Whether `op` is the last to use the memory of `value`, which it may then overwrite: its
   // operand, or a value that the regions of a branch use.
   bool may_overwrite(const ir::Operation& op, const ir::Value& value, const Fusion& fusion);
+  // Whether `reader`, of the same block, has read all that it reads when `op` begins.
+  bool has_run_before(const ir::Operation& reader, const ir::Operation& op, const Fusion& fusion);
   // Whether the result of `op` may have the memory of `value` by it.
   bool may_take(const ir::Operation& op, const ir::Value& value, const ir::Value& result,
                 const Fusion& fusion) {
@@ -112,7 +114,10 @@ class Planner {
   // How many iterations of a loop one kernel may do, of `count`; 0: none.
   Result<int64_t> iterations_at_once(const lower::PointwiseLoop& loop, int64_t count) const;
   // All iterations, or as many as may be at once, as one kernel; false: it takes steps.
-  Result<bool> plan_pointwise_loop(const ir::Operation& op, int64_t count, Steps& steps);
+  Result<bool> plan_pointwise_loop(const ir::Operation& op, int64_t count, const Fusion& fusion,
+                                   Steps& steps);
+  // Carried value `i` of the loop stays what it is, in one slice before, in and after the loop.
+  void keep_carried(const ir::Operation& loop, size_t i, const Slice& slice, const Fusion& fusion);
   Status plan_while(const ir::Operation& op, const Fusion& fusion, Steps& steps);
   // The value from outside whose memory the result of a branch takes over, since at least half of
   // the regions give it back as it is or with updates in place; null: there is none.
