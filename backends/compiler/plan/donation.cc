@@ -122,8 +122,8 @@ class Donations {
       bool reads = false, writes = false;
       for_each_slice_within(step, plan_, [&](const Slice& slice, const Use& use) {
         reads = reads || (slice.space == Space::kInput && slice.index == input);
-        writes = writes ||
-                 (slice.space == Space::kOutput && slice.index == output && use.is_written);
+        writes =
+            writes || (slice.space == Space::kOutput && slice.index == output && use.is_written);
       });
       if (reads && (is_written || (writes && !updates(step, input, output)))) return false;
       is_written = is_written || writes;
