@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "backends/compiler/kernel/builder.h"
+#include "backends/vulkan/codegen/counted_loop.h"
 #include "backends/vulkan/codegen/generator.h"
 
 namespace hekla::vulkan::codegen {
@@ -81,32 +82,11 @@ class PersistentEmitter {
   // Runs body(iteration) from `first` on while the iteration is below `count`, which the body gives
   // anew: a number, no truth value (loops.cc).
   void emit_loop(Bits first, Bits count, const std::function<Bits(Bits)>& body) {
-    Module& m = parts_.module;
-    spv::Builder& b = m.builder();
-    spv::Block* before = b.getBuildPoint();
-    spv::Block& head = b.makeNewBlock();
-    spv::Block& inside = b.makeNewBlock();
-    spv::Block& next = b.makeNewBlock();
-    spv::Block& merge = b.makeNewBlock();
-    b.createBranch(&head);
-    b.setBuildPoint(&head);
-    spv::Instruction* iteration = m.phi(m.uint_type(32));
-    spv::Instruction* limit = m.phi(m.uint_type(32));
-    Module::add_incoming(iteration, first.id(), before);
-    Module::add_incoming(limit, count.id(), before);
-    const Bits at{&m, 32, iteration->getResultId()}, end{&m, 32, limit->getResultId()};
-    const Flag goes_on = at < end;
-    b.createLoopMerge(&merge, &next, spv::LoopControlDontUnrollMask, {});
-    b.createConditionalBranch(goes_on.id, &inside, &merge);
-    b.setBuildPoint(&inside);
-    const Bits following_end = body(at);
-    b.createBranch(&next);
-    b.setBuildPoint(&next);
-    const Bits following = at + 1;
-    Module::add_incoming(iteration, following.id(), &next);
-    Module::add_incoming(limit, following_end.id(), &next);
-    b.createBranch(&head);
-    b.setBuildPoint(&merge);
+    CountedLoop loop(first);
+    const Bits end{&parts_.module, 32, loop.carry(parts_.module.uint_type(32), count.id())};
+    loop.begin_body(loop.iteration() < end, spv::LoopControlDontUnrollMask);
+    const spv::Id following[] = {body(loop.iteration()).id()};
+    loop.end(following);
   }
 
   OperandPlaces places_of(const std::vector<unsigned>& operands) const {
