@@ -8,6 +8,7 @@
 #include "backends/compiler/plan/planner.h"
 #include "backends/compiler/plan/visit.h"
 #include "runtime/program/stablehlo/read_program.h"
+#include "runtime/program/stablehlo/testing/loop_text.h"
 
 namespace hekla::plan {
 namespace {
@@ -144,18 +145,12 @@ TEST(Overlap, AnInputIsGivenAwayOnlyAfterTheEnd) {
 
 // %r#1 is %x after so many iterations of what the body makes of %v.
 std::string loop(int iterations, const std::string& body, const std::string& next) {
-  return R"(  %zero = stablehlo.constant dense<0> : tensor<i32>
-  %r:2 = stablehlo.while(%i = %zero, %v = %x) : tensor<i32>, tensor<256xf32>
-  cond {
-    %n = stablehlo.constant dense<)" +
-         std::to_string(iterations) + R"(> : tensor<i32>
-    %c = stablehlo.compare LT, %i, %n : (tensor<i32>, tensor<i32>) -> tensor<i1>
-    stablehlo.return %c : tensor<i1>
-  } do {
-    %one = stablehlo.constant dense<1> : tensor<i32>
-    %j = stablehlo.add %i, %one : tensor<i32>
-)" + body +
-         "    stablehlo.return %j, %" + next + " : tensor<i32>, tensor<256xf32>\n  }\n";
+  return stablehlo::testing::counted_loop({.trips = iterations,
+                                           .type = "tensor<256xf32>",
+                                           .initial = "x",
+                                           .carried = "v",
+                                           .next = next},
+                                          body);
 }
 
 // A loop whose carried value is what a collective makes of it has it in one place.

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "backends/vulkan/codegen/cooperative.h"
+#include "backends/vulkan/codegen/counted_loop.h"
 #include "backends/vulkan/codegen/entry.h"
 #include "backends/vulkan/codegen/generate.h"
 #include "backends/vulkan/codegen/lower.h"
@@ -169,12 +170,9 @@ class Generator {
 
   // Loops.
   struct Loop {
+    CountedLoop blocks;
     Bits iteration;
     std::vector<spv::Id> carried;
-    std::vector<spv::Instruction*> phis;  // the iteration's, then those of the carried values
-    spv::Block* head = nullptr;
-    spv::Block* merge = nullptr;
-    spv::Block* next = nullptr;
   };
   // Carried values with their types: of each value, once for each point that leads others.
   using Carried = std::vector<std::pair<spv::Id, kernel::ScalarType>>;
@@ -187,6 +185,7 @@ class Generator {
     uint32_t unroll = 1;       // the count is a multiple
   };
   spv::Id to_carry(spv::Id value, kernel::ScalarType type);
+  std::vector<spv::Id> carried_by(const CountedLoop& blocks, const Carried& like);
   // Afterwards the build point is in the loop's body.
   Loop begin_loop(Bits count, unsigned control, const Carried& initial);
   // Values after the loop are those that `carried` then has.

@@ -18,34 +18,26 @@ spv::Id Generator::to_carry(spv::Id value, ScalarType type) {
 }
 
 Generator::Loop Generator::begin_loop(Bits count, unsigned control, const Carried& initial) {
-  Loop loop;
   std::vector<spv::Id> incoming;
   for (const auto& [value, type] : initial) incoming.push_back(to_carry(value, type));
-  spv::Block* before = b_.getBuildPoint();
-  loop.head = &b_.makeNewBlock();
-  spv::Block& body = b_.makeNewBlock();
-  loop.next = &b_.makeNewBlock();
-  loop.merge = &b_.makeNewBlock();
-  b_.createBranch(loop.head);
-  b_.setBuildPoint(loop.head);
-  loop.phis.push_back(m_.phi(m_.uint_type(count.width())));
-  Module::add_incoming(loop.phis[0], m_.uint_constant(count.width(), 0), before);
-  loop.iteration = {&m_, count.width(), loop.phis[0]->getResultId()};
+  CountedLoop blocks(count.like(0));
   for (size_t i = 0; i < initial.size(); ++i) {
     const ScalarType type = initial[i].second;
-    loop.phis.push_back(m_.phi(type == ScalarType::kBool ? m_.uint_type(32) : m_.type(type)));
-    Module::add_incoming(loop.phis.back(), incoming[i], before);
-    loop.carried.push_back(loop.phis.back()->getResultId());
+    blocks.carry(type == ScalarType::kBool ? m_.uint_type(32) : m_.type(type), incoming[i]);
   }
-  for (size_t i = 0; i < initial.size(); ++i) {
-    if (initial[i].second != ScalarType::kBool) continue;
-    loop.carried[i] = (Bits{&m_, 32, loop.carried[i]} != 0).id;
-  }
-  const Flag goes_on = less_signed(loop.iteration, count);
-  b_.createLoopMerge(loop.merge, loop.next, control, {});
-  b_.createConditionalBranch(goes_on.id, &body, loop.merge);
-  b_.setBuildPoint(&body);
+  Loop loop{blocks, blocks.iteration(), carried_by(blocks, initial)};
+  loop.blocks.begin_body(less_signed(loop.iteration, count), control);
   return loop;
+}
+
+// What goes round, as values of their types.
+std::vector<spv::Id> Generator::carried_by(const CountedLoop& blocks, const Carried& like) {
+  std::vector<spv::Id> ids;
+  for (size_t i = 0; i < like.size(); ++i) {
+    const spv::Id id = blocks.carried(i);
+    ids.push_back(like[i].second == ScalarType::kBool ? (Bits{&m_, 32, id} != 0).id : id);
+  }
+  return ids;
 }
 
 // SwiftShader unrolls loops whose values behind them, other than phis, are then those of the first
@@ -53,19 +45,8 @@ Generator::Loop Generator::begin_loop(Bits count, unsigned control, const Carrie
 void Generator::end_loop(Loop& loop, const Carried& next) {
   std::vector<spv::Id> incoming;
   for (const auto& [value, type] : next) incoming.push_back(to_carry(value, type));
-  b_.createBranch(loop.next);
-  b_.setBuildPoint(loop.next);
-  const Bits following = loop.iteration + 1;
-  Module::add_incoming(loop.phis[0], following.id(), loop.next);
-  for (size_t i = 0; i < next.size(); ++i) {
-    Module::add_incoming(loop.phis[i + 1], incoming[i], loop.next);
-  }
-  b_.createBranch(loop.head);
-  b_.setBuildPoint(loop.merge);
-  for (size_t i = 0; i < next.size(); ++i) {
-    if (next[i].second != ScalarType::kBool) continue;
-    loop.carried[i] = (Bits{&m_, 32, loop.phis[i + 1]->getResultId()} != 0).id;
-  }
+  loop.blocks.end(incoming);
+  loop.carried = carried_by(loop.blocks, next);
 }
 
 void Generator::set_carried(const kernel::RegionBody& region, const Carried& values) {

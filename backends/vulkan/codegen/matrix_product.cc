@@ -9,6 +9,7 @@
 
 #include "backends/vulkan/codegen/bits.h"
 #include "backends/vulkan/codegen/cooperative.h"
+#include "backends/vulkan/codegen/counted_loop.h"
 #include "backends/vulkan/codegen/entry.h"
 #include "backends/vulkan/codegen/matrix_elements.h"
 #include "backends/vulkan/codegen/matrix_layout.h"
@@ -664,20 +665,9 @@ void ProductGenerator::emit_tile(Bits group) {
   Bits stage = zero();
   if (blocks > 1) {
     // While a block is multiplied the next one is on its way.
-    spv::Block* before = b_.getBuildPoint();
-    spv::Block& head = b_.makeNewBlock();
-    spv::Block& body = b_.makeNewBlock();
-    spv::Block& next = b_.makeNewBlock();
-    spv::Block& merge = b_.makeNewBlock();
-    b_.createBranch(&head);
-    b_.setBuildPoint(&head);
-    spv::Instruction* phi = m_.phi(m_.uint_type(32));
-    Module::add_incoming(phi, m_.uint_constant(32, 1), before);
-    const Bits block{&m_, 32, phi->getResultId()};
-    const Flag goes_on = block < blocks;
-    b_.createLoopMerge(&merge, &next, spv::LoopControlDontUnrollMask, {});
-    b_.createConditionalBranch(goes_on.id, &body, &merge);
-    b_.setBuildPoint(&body);
+    CountedLoop loop(number(1));
+    const Bits block = loop.iteration();
+    loop.begin_body(block < blocks, spv::LoopControlDontUnrollMask);
     const std::vector<Units> units = load_all(block * depth);
     const bool is_double = l_.tile.stages == 2;
     const Bits place = is_double ? (block & 1) * stage_units : zero();
@@ -685,11 +675,7 @@ void ProductGenerator::emit_tile(Bits group) {
     if (!is_double) execution_barrier();
     store_all(units, place);
     barrier();
-    b_.createBranch(&next);
-    b_.setBuildPoint(&next);
-    Module::add_incoming(phi, (block + 1).id(), &next);
-    b_.createBranch(&head);
-    b_.setBuildPoint(&merge);
+    loop.end();
     if (is_double) stage = number((blocks - 1) % 2 * stage_units);
   }
   multiply(stage);

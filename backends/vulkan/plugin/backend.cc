@@ -32,6 +32,16 @@ VulkanStorage& storage_of(const StorageRef& storage) {
   return static_cast<VulkanStorage&>(*storage);
 }
 
+// Of all shaders.
+int64_t code_bytes(const LaunchProgram& program) {
+  size_t words = 0;
+  const auto add = [&](const DeviceKernel& kernel) { words += kernel.code.words.size(); };
+  std::ranges::for_each(program.kernels, add);
+  std::ranges::for_each(program.contractions, add);
+  std::ranges::for_each(program.loops, add, &DeviceLoopKernel::code);
+  return static_cast<int64_t>(words * sizeof(uint32_t));
+}
+
 class VulkanExecutable : public pjrt::BackendExecutable {
  public:
   // `collectives`: the devices of a launch where they meet in the program.
@@ -47,18 +57,7 @@ class VulkanExecutable : public pjrt::BackendExecutable {
 
   pjrt::ProgramStats stats() const override {
     pjrt::ProgramStats stats;
-    for (const DeviceKernel& kernel : program_->kernels) {
-      stats.generated_code_bytes +=
-          static_cast<int64_t>(kernel.code.words.size() * sizeof(uint32_t));
-    }
-    for (const DeviceKernel& contraction : program_->contractions) {
-      stats.generated_code_bytes +=
-          static_cast<int64_t>(contraction.code.words.size() * sizeof(uint32_t));
-    }
-    for (const DeviceLoopKernel& loop : program_->loops) {
-      stats.generated_code_bytes +=
-          static_cast<int64_t>(loop.code.code.words.size() * sizeof(uint32_t));
-    }
+    stats.generated_code_bytes = code_bytes(*program_);
     stats.temporary_bytes = program_->plan->arena_bytes();
     return stats;
   }

@@ -10,6 +10,7 @@
 #include "backends/vulkan/codegen/generate.h"
 #include "backends/vulkan/plugin/compile.h"
 #include "runtime/program/stablehlo/read_program.h"
+#include "runtime/program/stablehlo/testing/loop_text.h"
 
 namespace hekla::vulkan {
 namespace {
@@ -51,28 +52,14 @@ std::string refusal(const LaunchProgram& program, std::string_view title) {
   return "there is no such loop";
 }
 
-// `trips` iterations of `body` over %x of `n` numbers, with %i the iteration.
+// `trips` iterations over %x of `n` numbers, of which the body makes %y.
 std::string counted(int n, int trips, const std::string& body) {
-  const std::string size = std::to_string(n);
-  const std::string array = "tensor<" + size + "xf32>";
-  return "func.func public @main(%a: " + array + ") -> " + array + R"( {
-  %z = stablehlo.constant dense<0> : tensor<i32>
-  %r:2 = stablehlo.while(%i = %z, %x = %a) : tensor<i32>, )" +
-         array + R"( cond {
-    %t = stablehlo.constant dense<)" +
-         std::to_string(trips) + R"(> : tensor<i32>
-    %c = stablehlo.compare LT, %i, %t : (tensor<i32>, tensor<i32>) -> tensor<i1>
-    stablehlo.return %c : tensor<i1>
-  } do {
-    %one = stablehlo.constant dense<1> : tensor<i32>
-    %j = stablehlo.add %i, %one : tensor<i32>
-)" + body +
-         R"(
-    stablehlo.return %j, %y : tensor<i32>, )" +
-         array + R"(
-  }
-  return %r#1 : )" +
-         array + "\n}";
+  const std::string array = "tensor<" + std::to_string(n) + "xf32>";
+  return "func.func public @main(%a: " + array + ") -> " + array + " {\n" +
+         stablehlo::testing::counted_loop(
+             {.trips = trips, .type = array, .initial = "a", .carried = "x", .next = "y"},
+             body + "\n") +
+         "  return %r#1 : " + array + "\n}";
 }
 
 // What others of the array hold: an iteration is no business of each point alone.
