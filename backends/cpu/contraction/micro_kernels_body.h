@@ -531,19 +531,35 @@ void wide(const Real* const* rows, int row_count, int64_t step, const Real* colu
   });
 }
 
-// Some columns at once, each with its partial sums in the lanes of one or more vectors.
+// The last products of sums, fewer than kDotSums of each: of the row, with -0 behind them, and ones
+// where there are any. Zeros times -0 change no sum, not even the sign of a zero.
+struct LastProducts {
+  LastProducts(const float* row, int64_t from, int64_t depth) : begin(from) {
+    for (int64_t i = 0; i < kDotSums; ++i) {
+      const bool is_inside = from + i < depth;
+      this->row[i] = is_inside ? row[from + i] : -0.0F;
+      mask[i] = is_inside ? -1 : 0;
+    }
+  }
+  int64_t begin;  // depths before them
+  float row[kDotSums];
+  int32_t mask[kDotSums];
+};
+
+// Some columns at once, each with its partial sums in the lanes of one or more vectors. `reads_on`:
+// there is memory of kDotSums numbers where the last products of each column are.
 template <int kCount>
 void chained_columns(const float* row, const float* columns, int64_t columns_step, int64_t depth,
-                     float* out) {
+                     const LastProducts& last, bool reads_on, float* out) {
   constexpr int kParts = kDotSums / kLanes;
+  using Bits [[gnu::vector_size(sizeof(Vector))]] = int32_t;
   Vector sums[kCount][kParts];
 #pragma GCC unroll 4
   for (int c = 0; c < kCount; ++c) {
 #pragma GCC unroll 4
     for (int p = 0; p < kParts; ++p) sums[c][p] = Vector{};
   }
-  int64_t d = 0;
-  for (; d + kDotSums <= depth; d += kDotSums) {
+  for (int64_t d = 0; d < last.begin; d += kDotSums) {
 #pragma GCC unroll 4
     for (int p = 0; p < kParts; ++p) {
       const Vector x = load(row + d + p * kLanes);
@@ -554,14 +570,28 @@ void chained_columns(const float* row, const float* columns, int64_t columns_ste
       }
     }
   }
+  if (last.begin < depth && reads_on) {
+#pragma GCC unroll 4
+    for (int p = 0; p < kParts; ++p) {
+      const Vector x = load(last.row + p * kLanes);
+      Bits mask;
+      __builtin_memcpy(&mask, last.mask + p * kLanes, sizeof(mask));
+#pragma GCC unroll 4
+      for (int c = 0; c < kCount; ++c) {
+        const Vector y = load(columns + c * columns_step + last.begin + p * kLanes);
+        sums[c][p] = multiply_add(x, (Vector)((Bits)y & mask), sums[c][p]);
+      }
+    }
+  }
 #pragma GCC unroll 4
   for (int c = 0; c < kCount; ++c) {
-    if (d < depth) {
+    if (last.begin < depth && !reads_on) {
       const float* column = columns + c * columns_step;
       float parts[kDotSums];
       for (int p = 0; p < kParts; ++p) store(parts + p * kLanes, sums[c][p]);
-      for (int64_t i = d; i < depth; ++i) {
-        parts[i - d] = multiply_add_one(row[i], column[i], parts[i - d]);
+      for (int64_t i = last.begin; i < depth; ++i) {
+        float& part = parts[i - last.begin];
+        part = multiply_add_one(row[i], column[i], part);
       }
       for (int p = 0; p < kParts; ++p) sums[c][p] = load(parts + p * kLanes);
     }
@@ -577,12 +607,20 @@ void chained_columns(const float* row, const float* columns, int64_t columns_ste
 void chained(const float* row, const float* columns, int64_t columns_step, int64_t depth,
              int64_t count, float* out) {
   constexpr int kTogether = kLanes == 4 ? 2 : 4;
+  const LastProducts last(row, depth / kDotSums * kDotSums, depth);
+  // What lies behind a column's end in memory is another column, but for the last ones.
+  const int64_t end = (count - 1) * columns_step + depth;
+  const auto reads_on = [&](int64_t column) {
+    return columns_step >= 0 && column * columns_step + last.begin + kDotSums <= end;
+  };
   int64_t c = 0;
   for (; c + kTogether <= count; c += kTogether) {
-    chained_columns<kTogether>(row, columns + c * columns_step, columns_step, depth, out + c);
+    chained_columns<kTogether>(row, columns + c * columns_step, columns_step, depth, last,
+                               reads_on(c + kTogether - 1), out + c);
   }
   for (; c < count; ++c) {
-    chained_columns<1>(row, columns + c * columns_step, columns_step, depth, out + c);
+    chained_columns<1>(row, columns + c * columns_step, columns_step, depth, last, reads_on(c),
+                       out + c);
   }
 }
 
