@@ -559,14 +559,20 @@ func.func @main(%x: tensor<1x4x4x7xf32>, %k: tensor<3x3x7x2xf32>) -> tensor<1x2x
 
 // ---- rewrite_static_windows
 
-// A scatter of one window of [count,6] at (%i[0], 0) of a large array, and what follows it.
+// A scatter of one window of [count,6] at (%i[0], 0), or at a constant, of a large array, what
+// follows it and what makes the array of %x.
 ModulePtr scatter_of(int64_t rows, int64_t count, const std::string& reducer,
-                     const std::string& after = "", const std::string& result = "a") {
+                     const std::string& after = "", const std::string& result = "a",
+                     const std::string& index = "", const std::string& before = "") {
   const std::string type = "tensor<" + std::to_string(rows) + "x6xf32>";
   const std::string update = "tensor<" + std::to_string(count) + "x6xf32>";
+  const std::string place =
+      index.empty() ? "" : "  %k = stablehlo.constant " + index + " : tensor<1xi32>\n";
+  const std::string array = before.empty() ? "" : "  %t = " + before + " : " + type + "\n";
   return read("func.func @main(%x: " + type + ", %i: tensor<1xi32>, %u: " + update + ") -> " +
-              type + R"( {
-  %a = "stablehlo.scatter"(%x, %i, %u) <{scatter_dimension_numbers = #stablehlo.scatter<
+              type + " {\n" + place + array + "  %a = \"stablehlo.scatter\"(" +
+              (before.empty() ? "%x" : "%t") + (index.empty() ? ", %i" : ", %k") +
+              R"(, %u) <{scatter_dimension_numbers = #stablehlo.scatter<
       update_window_dims = [0, 1], scatter_dims_to_operand_dims = [0]>}> ({
     ^bb0(%l: tensor<f32>, %r: tensor<f32>):
       )" + reducer +
@@ -601,12 +607,53 @@ TEST(RewriteStaticWindows, AMovingWindowOfFewElementsOrAmongArithmeticStays) {
       "%s = stablehlo.sine %l : tensor<f32>\n stablehlo.return %s : "
       "tensor<f32>";
   for (const ModulePtr& module :
-       {scatter_of(4, 2, set), scatter_of(20'000, 1'000, set),
-        scatter_of(20'000, 2, set, negated, "n"), scatter_of(20'000, 2, apply)}) {
+       {scatter_of(4, 2, set), scatter_of(20'000, 1'000, set), scatter_of(20'000, 1'000, apply),
+        scatter_of(20'000, 2, set, negated, "n"), scatter_of(20'000, 2, apply, negated, "n")}) {
     rewrite_static_windows(*module);
     expect_valid(*module);
     const Names names = operations(*module);
     EXPECT_EQ(std::ranges::count(names, "scatter"), 1);
+  }
+}
+
+TEST(RewriteStaticWindows, WhatIsAppliedToALittleWindowIsAMapOfIt) {
+  const std::string apply =
+      "%c = stablehlo.constant dense<2.0> : tensor<f32>\n %m = stablehlo.maximum %l, %c : "
+      "tensor<f32>\n %s = stablehlo.sine %m : tensor<f32>\n stablehlo.return %s : tensor<f32>";
+  for (const ModulePtr& module :
+       {scatter_of(20'000, 2, apply), scatter_of(20'000, 2, apply, "", "a", "dense<3>")}) {
+    clean_up(*module);
+    rewrite_static_windows(*module);
+    expect_valid(*module);
+    clean_up(*module);
+    const Names names = operations(*module);
+    EXPECT_EQ(std::ranges::count(names, "scatter"), 0);
+    EXPECT_EQ(std::ranges::count(names, "map"), 1);
+    EXPECT_EQ(operand_types(*module, ir::OpCode::kMap, 0), Names{"tensor<2x6xf32>"});
+    EXPECT_EQ(names.back(), "dynamic_update_slice");
+  }
+}
+
+TEST(RewriteStaticWindows, ALittleFixedWindowIsChangedInPlaceWhereTheArrayIsInMemory) {
+  const std::string subtract =
+      "%s = stablehlo.subtract %l, %r : tensor<f32>\n stablehlo.return %s : tensor<f32>";
+  const ModulePtr module = scatter_of(20'000, 2, subtract, "", "a", "dense<3>");
+  rewrite_static_windows(*module);
+  expect_valid(*module);
+  clean_up(*module);
+  EXPECT_EQ(operand_types(*module, ir::OpCode::kSubtract, 0), Names{"tensor<2x6xf32>"});
+  EXPECT_EQ(operations(*module).back(), "dynamic_update_slice");
+
+  const std::string negated = "  %n = stablehlo.negate %a : tensor<20000x6xf32>\n";
+  for (const ModulePtr& fused :
+       {scatter_of(20'000, 2, subtract, negated, "n", "dense<3>"),
+        scatter_of(20'000, 1'000, subtract, "", "a", "dense<3>"),
+        scatter_of(20'000, 2, subtract, "", "a", "dense<3>", "stablehlo.abs %x")}) {
+    rewrite_static_windows(*fused);
+    expect_valid(*fused);
+    clean_up(*fused);
+    EXPECT_EQ(operand_types(*fused, ir::OpCode::kSubtract, 0), Names{"tensor<20000x6xf32>"});
+    EXPECT_EQ(std::ranges::count(operations(*fused), "select"), 1);
   }
 }
 

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // Scatters into one window. Where the program fixes it, as `x.at[1:-1].add(y)` does, they become
 // arithmetic on all points and then fuse like it; small integer constants are folded on the way,
-// since that is how such indices are written. Where the window is found when the program runs, as
-// in `x.at[i].set(y)`, and is little of an array, it is read, changed and written in place: the
-// time of a loop over such updates does not grow with the array.
+// since that is how such indices are written. Where the window is little of an array that is only
+// passed on, fixed or found when the program runs, as in `x.at[i].set(y)`, it is read, changed and
+// written in place: the time of a loop over such updates does not grow with the array.
 #include <algorithm>
 #include <cstring>
 #include <limits>
 #include <optional>
 
 #include "backends/compiler/passes/passes.h"
+#include "backends/compiler/passes/scatter_region.h"
 #include "runtime/program/builder/graph_builder.h"
 #include "runtime/program/ir/op_attributes.h"
 
@@ -182,18 +183,54 @@ class Rewriter {
     });
   }
 
+  bool is_written_in_place(const ir::Operation& op, const Window& window) const {
+    const int64_t points = element_count(op.result()->type().dims());
+    return limits_.is_little(element_count(window.size), points) &&
+           points <= std::numeric_limits<int32_t>::max() && is_only_passed_on(*op.result());
+  }
+
+  // Whether it is in memory wherever its users are computed: what a kernel computes may as well be
+  // computed with the update.
+  static bool is_stored(const ir::Value& value) {
+    if (value.defining_op() == nullptr) return true;
+    switch (value.defining_op()->code()) {
+      case OpCode::kCase:
+      case OpCode::kDynamicUpdateSlice:
+      case OpCode::kIf:
+      case OpCode::kScatter:
+      case OpCode::kWhile:
+        return true;
+      default:
+        return false;
+    }
+  }
+
+  // A window that the program fixes and that lies inside.
+  ir::Value* write_fixed_window(ir::Operation& op, const Window& window) {
+    ir::GraphBuilder g(block_, &op, op.location());
+    Dims end;
+    ir::GraphBuilder::Values starts;
+    for (size_t d = 0; d < window.start.size(); ++d) {
+      end.push_back(window.start[d] + window.size[d]);
+      starts.push_back(g.integer_constant(DType::kI32, {}, window.start[d]));
+    }
+    ir::Value* before = g.slice(op.operand(0), window.start, end);
+    ir::Value* result = g.dynamic_update_slice(
+        op.operand(0), apply_scatter_region(g, op, before, g.reshape(op.operand(2), window.size)),
+        starts);
+    return g.status().ok() ? result : nullptr;
+  }
+
   // A window that is found at run time: what is there is read, changed and written back, so that
   // nothing changes where the window is not inside. Null: it stays.
-  ir::Value* rewrite_moving_window(ir::Operation& op, const ir::Operation* reducer) {
+  ir::Value* rewrite_moving_window(ir::Operation& op) {
     const std::optional<Window> window = only_window_of(op);
-    if (!window || ir::constant_value(*op.operand(1)) != nullptr) return nullptr;
-    ir::Value* operand = op.operand(0);
-    const Dims& shape = operand->type().dims();
-    const int64_t points = element_count(shape);
-    if (!limits_.is_little(element_count(window->size), points) ||
-        points > std::numeric_limits<int32_t>::max() || !is_only_passed_on(*op.result())) {
+    if (!window || ir::constant_value(*op.operand(1)) != nullptr ||
+        !is_written_in_place(op, *window)) {
       return nullptr;
     }
+    ir::Value* operand = op.operand(0);
+    const Dims& shape = operand->type().dims();
     ir::GraphBuilder g(block_, &op, op.location());
     ir::Value* indices = op.operand(1);
     const DType given = indices->type().dtype();
@@ -229,38 +266,10 @@ class Rewriter {
       if (start == nullptr) start = g.integer_constant(dtype, {}, 0);
     }
     ir::Value* before = g.dynamic_slice(operand, starts, window->size);
-    ir::Value* update = g.reshape(op.operand(2), window->size);
-    if (reducer != nullptr) {
-      const bool forward = reducer->operand(0)->index() == 0;
-      update = g.make(reducer->code(),
-                      forward ? std::vector{before, update} : std::vector{update, before},
-                      reducer->attributes());
-    }
+    ir::Value* update = apply_scatter_region(g, op, before, g.reshape(op.operand(2), window->size));
     ir::Value* inside = g.broadcast(is_inside, window->size, {});
     ir::Value* result = g.dynamic_update_slice(operand, g.select(inside, update, before), starts);
     return g.status().ok() ? result : nullptr;
-  }
-
-  // What the reducer does with the element and the update: null when it takes the update. nullopt:
-  // something else than one operation on both.
-  static std::optional<const ir::Operation*> reducer_of(const ir::Operation& op) {
-    const ir::Block& block = op.region(0).front();
-    const ir::Operation& end = *block.terminator();
-    if (block.argument_count() != 2 || end.operand_count() != 1) return std::nullopt;
-    if (end.operand(0) == block.argument(1)) return nullptr;
-    const ir::Operation* made = end.operand(0)->defining_op();
-    if (made == nullptr || made->block() != &block || made->operand_count() != 2) {
-      return std::nullopt;
-    }
-    if (!ir::is_commutative_reducer(made->code()) && made->code() != OpCode::kSubtract) {
-      return std::nullopt;
-    }
-    const bool forward =
-        made->operand(0) == block.argument(0) && made->operand(1) == block.argument(1);
-    const bool backward =
-        made->operand(0) == block.argument(1) && made->operand(1) == block.argument(0);
-    if (!forward && !backward) return std::nullopt;
-    return made;
   }
 
   ir::Value* pad(const ir::Operation& before, ir::Value* inner, ir::Value* around,
@@ -290,9 +299,15 @@ class Rewriter {
     const DType dtype = type.dtype();
     if (op.operand(2)->type().dtype() != dtype || !(op.result()->type() == type)) return nullptr;
     const std::optional<Window> window = window_of(op);
-    const std::optional<const ir::Operation*> reducer = reducer_of(op);
-    if (!reducer) return nullptr;
-    if (!window) return rewrite_moving_window(op, *reducer);
+    const ScatterRegion region = scatter_region_of(op);
+    if (region.kind == ScatterRegion::Kind::kOther) return nullptr;
+    if (!window) return rewrite_moving_window(op);
+    const bool sets = region.kind == ScatterRegion::Kind::kSet;
+    const bool is_mapped = region.kind == ScatterRegion::Kind::kMap;
+    if (!sets && (is_mapped || is_stored(*operand)) && is_written_in_place(op, *window)) {
+      return write_fixed_window(op, *window);
+    }
+    if (is_mapped) return nullptr;
     const ir::Type window_type = ir::Type::tensor(dtype, window->size);
     ir::Value* update = op.operand(2);
     const int64_t points = element_count(type.dims());
@@ -300,7 +315,7 @@ class Rewriter {
     if (!(update->type() == window_type)) {
       update = insert(op, OpCode::kReshape, {update}, window_type);
     }
-    if (*reducer == nullptr && element_count(window->size) * kSmallWindow <= points) {
+    if (sets && element_count(window->size) * kSmallWindow <= points) {
       std::vector<ir::Value*> operands{operand, update};
       for (const int64_t start : window->start) {
         operands.push_back(insert_constant(op, ir::Type::tensor(DType::kI32, {}),
@@ -314,11 +329,10 @@ class Rewriter {
       ir::Value* zero = insert_constant(op, ir::Type::tensor(dtype, {}), HostArray(dtype, {}));
       made = pad(op, update, zero, *window, type);
     }
-    if (*reducer != nullptr) {
-      const bool forward = (*reducer)->operand(0)->index() == 0;
-      made = insert(op, (*reducer)->code(),
-                    forward ? std::vector{operand, made} : std::vector{made, operand}, type,
-                    (*reducer)->attributes());
+    if (!sets) {
+      ir::GraphBuilder g(block_, &op, op.location());
+      made = apply_scatter_region(g, op, operand, made);
+      if (!g.status().ok()) return nullptr;
     }
     if (is_whole) return made;
     const ir::Type flag = ir::Type::tensor(DType::kI1, {});
