@@ -72,7 +72,7 @@ Role role_by_code(const ir::Operation& op, const LowerOptions& options = {}) {
     case OpCode::kReduceWindow:
       return is_cumulative(op, options) ? Role::kSequence : Role::kReduction;
     case OpCode::kScatter:
-      return is_large_scatter(op, options) ? Role::kSequence : Role::kReduction;
+      return is_sequence_of_scatter(op, options) ? Role::kSequence : Role::kReduction;
     case OpCode::kFft:
     case OpCode::kRngBitGenerator:
     case OpCode::kSort:

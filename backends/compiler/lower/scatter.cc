@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <array>
+#include <ranges>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -29,6 +30,30 @@ constexpr double kMaxLooked = 1 << 17;
 // The same against going through the updates once, after a copy of the operand.
 constexpr double kMaxLookedInOrder = 1 << 12;
 constexpr double kMaxLookedForTests = 8;  // LowerOptions::small_limits
+// Elements of the result for each number of all updates, those of all batches, from which on going
+// through these takes less time than going through the elements, of which each looks at one.
+constexpr int64_t kElementsOfUpdate = 16;
+
+// Whether nobody computes with all elements of a value, with which the operation that makes it
+// would share a kernel.
+bool is_only_passed_on(const ir::Value& value) {
+  return std::ranges::all_of(value.users(), [&](const ir::Operation* user) {
+    switch (user->code()) {
+      case OpCode::kFuncReturn:
+      case OpCode::kReturn:
+      case OpCode::kWhile:
+      case OpCode::kDynamicSlice:
+      case OpCode::kSlice:
+        return true;
+      case OpCode::kDynamicUpdateSlice:
+      case OpCode::kGather:
+      case OpCode::kScatter:
+        return user->operand(0) == &value;
+      default:
+        return false;
+    }
+  });
+}
 
 class ScatterLowering {
  public:
@@ -295,6 +320,32 @@ class ScatterLowering {
 
 }  // namespace
 
+namespace {
+
+double most_looked(const LowerOptions& options) {
+  return options.small_limits        ? kMaxLookedForTests
+         : options.scatters_in_order ? kMaxLookedInOrder
+                                     : kMaxLooked;
+}
+
+// Whether an array that is only passed on gets so few updates that the time of taking them in place
+// does not grow with it: as where each example of a batch changes its own little of it.
+bool has_few_updates(const ir::Operation& op, const LowerOptions& options) {
+  if (op.attribute("scatter_dimension_numbers").get<ir::ScatterDimensionNumbers>() == nullptr ||
+      op.operand_count() < 3 || !op.operand(0)->type().is_static_tensor() ||
+      !op.operand(op.operand_count() - 1)->type().is_static_tensor()) {
+    return false;
+  }
+  const int64_t elements = element_count(op.operand(0)->type().dims());
+  const int64_t updates = element_count(op.operand(op.operand_count() - 1)->type().dims());
+  return static_cast<double>(elements) > most_looked(options) &&
+         updates <= elements / kElementsOfUpdate &&
+         std::ranges::all_of(std::views::iota(size_t{0}, op.result_count()),
+                             [&](size_t r) { return is_only_passed_on(*op.result(r)); });
+}
+
+}  // namespace
+
 kernel::Refusal why_no_large_scatter(const ir::Operation& op, const LowerOptions& options) {
   if (op.attribute("scatter_dimension_numbers").get<ir::ScatterDimensionNumbers>() == nullptr ||
       op.operand_count() < 3 || !op.operand(0)->type().is_static_tensor() ||
@@ -303,9 +354,7 @@ kernel::Refusal why_no_large_scatter(const ir::Operation& op, const LowerOptions
   }
   const double updates = scatter_updates(op);
   const auto elements = static_cast<double>(element_count(op.operand(0)->type().dims()));
-  const double most = options.small_limits        ? kMaxLookedForTests
-                      : options.scatters_in_order ? kMaxLookedInOrder
-                                                  : kMaxLooked;
+  const double most = most_looked(options);
   if (updates <= 1) return "an element looks at one update";
   if (updates * elements <= most) {
     return fmt::format("{} elements that look through {} updates, in all no more than {}", elements,
@@ -316,7 +365,10 @@ kernel::Refusal why_no_large_scatter(const ir::Operation& op, const LowerOptions
 
 kernel::Refusal why_no_scatter_in_order(const ir::Operation& op, const LowerOptions& options) {
   if (!options.scatters_in_order) return "the device sorts updates";
-  if (kernel::Refusal why = why_no_large_scatter(op, options); !why.empty()) return why;
+  if (kernel::Refusal why = why_no_large_scatter(op, options);
+      !why.empty() && !has_few_updates(op, options)) {
+    return why;
+  }
   // Every operand has a place of its own then, which results that nobody wants do not have.
   for (size_t r = 0; r < op.result_count(); ++r) {
     if (op.result_count() > 1 && !op.result(r)->has_uses()) {

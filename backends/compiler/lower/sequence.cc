@@ -25,7 +25,8 @@ Result<LoweredSequence> lower_sequence(const std::vector<const ir::Value*>& outp
       case OpCode::kRngBitGenerator:
         return lower_random(*op, outputs, in_memory, options);
       case OpCode::kScatter:
-        if (is_large_scatter(*op, options)) return lower_scatter(*op, outputs, in_memory, options);
+        if (is_sequence_of_scatter(*op, options))
+          return lower_scatter(*op, outputs, in_memory, options);
         break;
       case OpCode::kSort:
         return lower_sort(*op, outputs, in_memory, options);

@@ -35,9 +35,9 @@ Result<LoweredSequence> lower_fft(const ir::Operation& op, const Outputs& output
 
 // scatter.cc: updates sorted by where they go, and runs of equal places reduced in order; with
 // `options.scatters_in_order` scatter_in_order.cc instead. For scatters with more updates times
-// elements than is looked through for each element.
-inline bool is_large_scatter(const ir::Operation& op, const LowerOptions& options) {
-  return why_no_large_scatter(op, options).empty();
+// elements than is looked through for each element, or few updates of a large array in order.
+inline bool is_sequence_of_scatter(const ir::Operation& op, const LowerOptions& options) {
+  return is_scatter_in_order(op, options) || why_no_large_scatter(op, options).empty();
 }
 Result<LoweredSequence> lower_scatter(const ir::Operation& op, const Outputs& outputs,
                                       const InMemory& in_memory, const LowerOptions& options);

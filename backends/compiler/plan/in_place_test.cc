@@ -169,5 +169,94 @@ TEST(InPlace, ALoopThatDoesNotRunTakesNoStep) {
   }
 }
 
+// ---- scatters
+
+// Numbers of a gather of f32s and of a scatter that puts them back elsewhere.
+struct Edit {
+  std::string shape, indices, taken, gathered, scattered;
+};
+
+// Ten iterations that put a function of what is gathered at other places, or add it there; the
+// places move, and somebody else needs the function too. `uses_all`: then all elements are computed
+// with.
+std::string scattering(const Edit& edit, bool adds, bool uses_all) {
+  const std::string array = "tensor<" + edit.shape + "xf32>";
+  const std::string taken = "tensor<" + edit.taken + "xf32>";
+  const std::string places = "tensor<" + edit.indices + "xi32>";
+  const std::string types = "tensor<i32>, " + array + ", " + taken;
+  return "func.func @main(%x: " + array + ", %y: " + taken + ", %from: " + places +
+         ", %to: " + places + ") -> (" + array + ", " + taken +
+         ") {\n"
+         "  %zero = stablehlo.constant dense<0> : tensor<i32>\n"
+         "  %one = stablehlo.constant dense<1> : tensor<i32>\n"
+         "  %ten = stablehlo.constant dense<10> : tensor<i32>\n"
+         "  %r:3 = stablehlo.while(%i = %zero, %a = %x, %z = %y) : " +
+         types +
+         "\n    cond {\n"
+         "      %p = stablehlo.compare LT, %i, %ten : (tensor<i32>, tensor<i32>) -> tensor<i1>\n"
+         "      stablehlo.return %p : tensor<i1>\n"
+         "    } do {\n"
+         "      %j = stablehlo.add %i, %one : tensor<i32>\n"
+         "      %k = stablehlo.broadcast_in_dim %i, dims = [] : (tensor<i32>) -> " +
+         places + "\n      %f = stablehlo.add %from, %k : " + places +
+         "\n      %t = stablehlo.add %to, %k : " + places +
+         "\n      %e = \"stablehlo.gather\"(%a, %f) {" + edit.gathered + "} : (" + array + ", " +
+         places + ") -> " + taken + "\n      %d = stablehlo.sine %e : " + taken +
+         "\n      %b = \"stablehlo.scatter\"(%a, %t, %d) ({\n"
+         "      ^bb0(%u: tensor<f32>, %v: tensor<f32>):\n"
+         "        %s = stablehlo.add %u, %v : tensor<f32>\n"
+         "        stablehlo.return " +
+         (adds ? "%s" : "%v") + " : tensor<f32>\n      }) {" + edit.scattered + "} : (" + array +
+         ", " + places + ", " + taken + ") -> " + array +
+         "\n      %c = stablehlo.negate %b : " + array + "\n      stablehlo.return %j, " +
+         (uses_all ? "%c" : "%b") + ", %d : " + types + "\n    }\n  return %r#1, %r#2 : " + array +
+         ", " + taken + "\n}\n";
+}
+
+LaunchPlan plan_in_order(const Edit& edit, bool adds, bool uses_all = false) {
+  DeviceTraits traits = with_loops_as_steps();
+  traits.scatters_in_order = true;
+  return plan_of_text(scattering(edit, adds, uses_all), {}, traits);
+}
+
+// Each example of a batch changes an element of its own.
+const Edit kExamples = {
+    "10x10000", "10x1", "10",
+    "dimension_numbers = #stablehlo.gather<collapsed_slice_dims = [1], "
+    "operand_batching_dims = [0], start_indices_batching_dims = [0], start_index_map = [1], "
+    "index_vector_dim = 1>, slice_sizes = array<i64: 1, 1>",
+    "scatter_dimension_numbers = #stablehlo.scatter<inserted_window_dims = [1], "
+    "input_batching_dims = [0], scatter_indices_batching_dims = [0], "
+    "scatter_dims_to_operand_dims = [1], index_vector_dim = 1>"};
+// Rows by a list of indices.
+const Edit kRows = {
+    "1000x100", "32x1", "32x100",
+    "dimension_numbers = #stablehlo.gather<offset_dims = [1], collapsed_slice_dims = [0], "
+    "start_index_map = [0], index_vector_dim = 1>, slice_sizes = array<i64: 1, 100>",
+    "scatter_dimension_numbers = #stablehlo.scatter<update_window_dims = [1], "
+    "inserted_window_dims = [0], scatter_dims_to_operand_dims = [0], index_vector_dim = 1>"};
+
+// What a scatter in order reads of the array that it changes is stored first, and a batch of
+// updates that are little of all is taken in order.
+TEST(InPlace, AScatterInOrderUpdatesALittleOfALargeArray) {
+  for (const Edit& edit : {kExamples, kRows}) {
+    for (const bool adds : {false, true}) {
+      const LaunchPlan plan = plan_in_order(edit, adds);
+      EXPECT_EQ(whole_writes(plan), 1) << to_string(plan);  // the argument's copy
+      EXPECT_LT(plan.arena_bytes(), kElements) << to_string(plan);
+    }
+  }
+}
+
+// A kernel that goes through all elements anyway looks at an update of its batch for each.
+TEST(InPlace, AScatterOfABatchSharesTheKernelOfItsReader) {
+  const LaunchPlan plan = plan_in_order(kExamples, true, true);
+  for_each_step(plan.steps, [&](const Step& step) {
+    if (const auto* run = std::get_if<KernelStep>(&step.what)) {
+      EXPECT_NE(plan.kernels[static_cast<size_t>(run->kernel)].name, "scatter") << to_string(plan);
+    }
+  });
+}
+
 }  // namespace
 }  // namespace hekla::plan

@@ -189,8 +189,11 @@ bool Planner::has_run_before(const ir::Operation& reader, const ir::Operation& o
     const ir::Operation& one = *open.back();
     open.pop_back();
     if (order_of(one) > order_of(op)) return false;
-    if (fusion.role(one) == Role::kNone || slices_.contains(one.result())) continue;
-    if (&one == &op || fusion.is_stored(*one.result())) return false;
+    if (fusion.role(one) == Role::kNone) continue;
+    // It may have a place for some of its results already.
+    if (&one == &op) return false;
+    if (slices_.contains(one.result())) continue;
+    if (fusion.is_stored(*one.result())) return false;
     for (const ir::Operation* user : one.result()->users()) {
       while (user != nullptr && user->block() != op.block()) user = user->parent_op();
       if (user == nullptr) return false;
