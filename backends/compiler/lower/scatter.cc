@@ -16,6 +16,7 @@
 #include "backends/compiler/lower/scatter_form.h"
 #include "backends/compiler/lower/sequence.h"
 #include "runtime/program/ir/op_attributes.h"
+#include "runtime/program/ir/uses.h"
 
 namespace hekla::lower {
 
@@ -33,27 +34,6 @@ constexpr double kMaxLookedForTests = 8;  // LowerOptions::small_limits
 // Elements of the result for each number of all updates, those of all batches, from which on going
 // through these takes less time than going through the elements, of which each looks at one.
 constexpr int64_t kElementsOfUpdate = 16;
-
-// Whether nobody computes with all elements of a value, with which the operation that makes it
-// would share a kernel.
-bool is_only_passed_on(const ir::Value& value) {
-  return std::ranges::all_of(value.users(), [&](const ir::Operation* user) {
-    switch (user->code()) {
-      case OpCode::kFuncReturn:
-      case OpCode::kReturn:
-      case OpCode::kWhile:
-      case OpCode::kDynamicSlice:
-      case OpCode::kSlice:
-        return true;
-      case OpCode::kDynamicUpdateSlice:
-      case OpCode::kGather:
-      case OpCode::kScatter:
-        return user->operand(0) == &value;
-      default:
-        return false;
-    }
-  });
-}
 
 class ScatterLowering {
  public:
@@ -318,10 +298,6 @@ class ScatterLowering {
   LoweredSequence sequence_;
 };
 
-}  // namespace
-
-namespace {
-
 double most_looked(const LowerOptions& options) {
   return options.small_limits        ? kMaxLookedForTests
          : options.scatters_in_order ? kMaxLookedInOrder
@@ -341,7 +317,7 @@ bool has_few_updates(const ir::Operation& op, const LowerOptions& options) {
   return static_cast<double>(elements) > most_looked(options) &&
          updates <= elements / kElementsOfUpdate &&
          std::ranges::all_of(std::views::iota(size_t{0}, op.result_count()),
-                             [&](size_t r) { return is_only_passed_on(*op.result(r)); });
+                             [&](size_t r) { return ir::is_only_passed_on(*op.result(r)); });
 }
 
 }  // namespace

@@ -13,6 +13,7 @@
 #include "backends/compiler/passes/scatter_region.h"
 #include "runtime/program/builder/graph_builder.h"
 #include "runtime/program/ir/op_attributes.h"
+#include "runtime/program/ir/uses.h"
 
 namespace hekla::passes {
 namespace {
@@ -163,30 +164,10 @@ class Rewriter {
     return window;
   }
 
-  // Whether nobody computes with all elements of it, with which the scatter would share a kernel.
-  static bool is_only_passed_on(const ir::Value& value) {
-    return std::ranges::all_of(value.users(), [&](const ir::Operation* user) {
-      switch (user->code()) {
-        case OpCode::kReturn:
-        case OpCode::kFuncReturn:
-        case OpCode::kWhile:
-        case OpCode::kDynamicSlice:
-        case OpCode::kSlice:
-          return true;
-        case OpCode::kDynamicUpdateSlice:
-        case OpCode::kScatter:
-        case OpCode::kGather:
-          return user->operand(0) == &value;
-        default:
-          return false;
-      }
-    });
-  }
-
   bool is_written_in_place(const ir::Operation& op, const Window& window) const {
     const int64_t points = element_count(op.result()->type().dims());
     return limits_.is_little(element_count(window.size), points) &&
-           points <= std::numeric_limits<int32_t>::max() && is_only_passed_on(*op.result());
+           points <= std::numeric_limits<int32_t>::max() && ir::is_only_passed_on(*op.result());
   }
 
   // Whether it is in memory wherever its users are computed: what a kernel computes may as well be
