@@ -113,10 +113,11 @@ struct WindowLimits {
   }
 };
 // Scatters into one window at constant indices that lie inside become a select of the operand and
-// the padded update, or a dynamic_update_slice where the window is small; those at other indices
-// become a dynamic_update_slice where the window is little of a large array that is only passed on,
-// as from one iteration of a loop to the next. Folds the small integer constants that such indices
-// are made of. Dead operations stay: clean_up removes them.
+// the padded update, or a dynamic_update_slice where the window is small. Where it is little of a
+// large array that is only passed on, as from one iteration of a loop to the next, those that
+// change what is there, in memory, and those at other indices become a dynamic_update_slice too:
+// what they make of the window is elementwise arithmetic, or a map of the region. Folds the small
+// integer constants that such indices are made of. Dead operations stay: clean_up removes them.
 void rewrite_static_windows(ir::Module& module, const WindowLimits& limits = {});
 
 // cholesky and triangular_solve become loops over columns or rows of blocks, with contractions
