@@ -682,20 +682,22 @@ TEST(Scatter, SeveralOperandsThatUpdatesAreMadeOf) {
   const std::string line = "tensor<64xf32>", list = "tensor<300xf32>", places = "tensor<300x1xi32>";
   expect_same_scatter(
       "func.func @main(%y: " + line + ", %z: " + line + ", %j: " + places + ", %k: " + places +
-          ") -> (" + line + ", " + line + ") {\n  %a = stablehlo.negate %y : " + line +
-          "\n  %b = stablehlo.sine %z : " + line + "\n  %g = \"stablehlo.gather\"(%b, %k) " +
+          ", %w: " + list + ") -> (" + line + ", " + line +
+          ") {\n  %a = stablehlo.negate %y : " + line + "\n  %b = stablehlo.negate %z : " + line +
+          "\n  %g = \"stablehlo.gather\"(%b, %k) " +
           "{dimension_numbers = #stablehlo.gather<collapsed_slice_dims = [0], start_index_map = "
           "[0], index_vector_dim = 1>, slice_sizes = array<i64: 1>} : (" +
           line + ", " + places + ") -> " + list + "\n  %u = stablehlo.add %g, %g : " + list +
-          "\n  %r:2 = \"stablehlo.scatter\"(%a, %b, %j, %u, %u) ({\n"
+          "\n  %r:2 = \"stablehlo.scatter\"(%a, %b, %j, %u, %w) ({\n"
           "  ^bb0(%c: tensor<f32>, %d: tensor<f32>, %e: tensor<f32>, %f: tensor<f32>):\n"
           "    %p = stablehlo.add %c, %e : tensor<f32>\n"
-          "    %q = stablehlo.subtract %d, %f : tensor<f32>\n"
+          "    %q = stablehlo.multiply %d, %f : tensor<f32>\n"
           "    stablehlo.return %p, %q : tensor<f32>, tensor<f32>\n"
           "  }) {scatter_dimension_numbers = #stablehlo.scatter<inserted_window_dims = [0], "
           "scatter_dims_to_operand_dims = [0], index_vector_dim = 1>} : (" +
           line + ", " + line + ", " + places + ", " + list + ", " + list + ") -> (" + line + ", " +
-          line + ")\n  func.return %r#0, %r#1 : " + line + ", " + line + "\n}\n",
+          line + ")\n  %s = stablehlo.negate %r#0 : " + line + "\n  %t = stablehlo.negate %r#1 : " +
+          line + "\n  func.return %s, %t : " + line + ", " + line + "\n}\n",
       false);
 }
 

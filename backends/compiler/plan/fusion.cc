@@ -26,8 +26,6 @@ constexpr double kOftenRepeatedCost = 0.6;
 constexpr double kOften = 8;
 // Elements of a transposition beyond which its lines do not stay in the cache of a core.
 constexpr int64_t kLeastTranspose = 1 << 16;
-// An array of at least so many times what a kernel reads of it is not copied for that.
-constexpr int64_t kLeastOfUpdated = 8;
 constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
 
 // lower::role_of, asked once for operations that differ in nothing it looks at: elementwise ones
@@ -241,9 +239,10 @@ bool Fusion::is_of_updated(const ir::Operation& op) const {
     return false;
   }
   const ir::Value& from = *op.operand(0);
-  const int64_t window = element_count(op.result()->type().dims());
-  const int64_t array = element_count(from.type().dims());
-  if (array < window_limits_.least_updated || window > array / kLeastOfUpdated) return false;
+  if (!window_limits_.is_little(element_count(op.result()->type().dims()),
+                                element_count(from.type().dims()))) {
+    return false;
+  }
   return std::ranges::any_of(from.users(), [&](const ir::Operation* user) {
     if (user->operand_count() == 0 || user->block() != &block_) return false;
     if (user->code() == OpCode::kScatter) {
