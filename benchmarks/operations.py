@@ -38,7 +38,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split('\n\n')[0])
     parser.add_argument('--platform', default='tbb')
     parser.add_argument('--groups', default='', help='elementwise, moved, reduced, integers, batches, transforms, '
-                        'convolutions, special, random, library; else all')
+                        'convolutions, special, random, library, edits; else all')
     parser.add_argument('--dtypes', default='', help='float32, bfloat16, complex64, int8 ...; else all of a group')
     parser.add_argument('--only', default='', help='operations whose names contain this')
     parser.add_argument('--seconds', type=float, default=0.05, help='of each side, twice')

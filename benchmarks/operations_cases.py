@@ -202,10 +202,54 @@ def library(_):
         ('to f8E4M3 and back', lambda x: x.astype(jnp.float8_e4m3fn).astype('float32'), x)]
 
 
+def edits(_):
+    """Loops that change a little of a large array: what an iteration takes should not depend on the array's size."""
+    n, trips, batch = 1 << 20, 200, 16
+    table, rows, few = N(n), N(n // 64, 64), N(n)[:trips] > 0
+    examples, places = N(batch, n // batch), I(n // batch - trips, batch)
+
+    def loop(body):
+        return lambda t, *more: lax.fori_loop(0, trips, lambda i, t: body(t, i, *more), t)
+
+    def row(t, i):
+        return lax.dynamic_slice(t, (i, 0), (1, 64))
+
+    def lookup(t, i):
+        place = lax.while_loop(lambda j: t[j] < 1, lambda j: (j + 7) % n, i)
+        return t.at[place].add(-1)
+
+    def triangle(t, i):
+        return lax.fori_loop(0, i % 8, lambda j, t: t.at[i + j].add(t[j]), t)
+
+    def gradient(w, x):
+        return jax.grad(lambda w: lax.fori_loop(0, trips, lambda i, h: jnp.tanh(h * w[i % 64]), x).sum())(w)
+    return [
+        ('set', loop(lambda t, i: t.at[i].set(i * .5)), table),
+        ('set of what was read', loop(lambda t, i: t.at[i + 1].set(t[i] * .9)), table),
+        ('swap', loop(lambda t, i: t.at[i].set(t[n - 1 - i]).at[n - 1 - i].set(t[i])), table),
+        ('row', loop(lambda t, i: lax.dynamic_update_slice(t, row(t, i) * .9, (i + 1, 0))), rows),
+        ('counter', loop(lambda t, i: t.at[5].add(t[i])), table),
+        ('apply', loop(lambda t, i: t.at[i].apply(jnp.tanh)), table),
+        ('layer', loop(lambda t, i: t.at[i % 8].mul(.9)), N(8, n // 8)),
+        ('cond', loop(lambda t, i, p: lax.cond(p[i], lambda t: t.at[i].add(1), lambda t: t, t)), table, few),
+        ('cond on what was read', loop(lambda t, i: lax.cond(t[i] > 0, lambda t: t.at[i].add(1), lambda t: t, t)), table),
+        ('switch', loop(lambda t, i: lax.switch(i % 3, (lambda t: t, lambda t: t.at[i].set(1),
+                                                        lambda t: t.at[i].mul(2)), t)), table),
+        ('loop in a loop', loop(triangle), table),
+        ('search, then set', loop(lookup), table),
+        ('rows by index', loop(lambda t, i, at: t.at[at + i].set(t[at + i] * .9)), rows, I(n // 64 - trips, 32)),
+        ('element of each example', loop(lambda t, i, at: jax.vmap(lambda r, j: r.at[j].add(1))(t, at + i)), examples, places),
+        ('table filled by a loop', lambda x: lax.fori_loop(0, 300, lambda i, t: lax.fori_loop(0, 300, lambda j, t: t.at[
+            i + 1, j + 1].set(jnp.minimum(jnp.minimum(t[i, j + 1], t[i + 1, j]) + 1, t[i, j] + (x[i] != x[j * 7 % 300]))), t),
+            jnp.zeros((301, 301), 'int32')), I(5, 300)),
+        ('gradient of a table', gradient, N(64, 64) * .1, N(64)),
+        ('matrix times vector', lambda w, v: lax.fori_loop(0, trips, lambda i, v: jnp.tanh(w @ v), v), N(100, 100) * .1, N(100))]
+
+
 GROUPS = {
     'elementwise': (elementwise, (*FLOATS, *COMPLEX)), 'moved': (moved, (*FLOATS, *COMPLEX)),
     'reduced': (reduced, (*FLOATS, *COMPLEX)), 'integers': (integers, INTEGERS),
     'batches': (batches, ('float32', 'float64', 'complex64')), 'transforms': (transforms, COMPLEX),
     'convolutions': (convolutions, ('float32', 'bfloat16', 'float64')), 'special': (special, ('float32', 'float64')),
-    'random': (random_numbers, ('',)), 'library': (library, ('',)),
+    'random': (random_numbers, ('',)), 'library': (library, ('',)), 'edits': (edits, ('',)),
 }
