@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <array>
-#include <ranges>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -314,10 +313,14 @@ bool has_few_updates(const ir::Operation& op, const LowerOptions& options) {
   }
   const int64_t elements = element_count(op.operand(0)->type().dims());
   const int64_t updates = element_count(op.operand(op.operand_count() - 1)->type().dims());
-  return static_cast<double>(elements) > most_looked(options) &&
-         updates <= elements / kElementsOfUpdate &&
-         std::ranges::all_of(std::views::iota(size_t{0}, op.result_count()),
-                             [&](size_t r) { return ir::is_only_passed_on(*op.result(r)); });
+  if (static_cast<double>(elements) <= most_looked(options) ||
+      updates > elements / kElementsOfUpdate) {
+    return false;
+  }
+  for (size_t r = 0; r < op.result_count(); ++r) {
+    if (!ir::is_only_passed_on(*op.result(r))) return false;
+  }
+  return true;
 }
 
 }  // namespace

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 #include <limits>
-#include <ranges>
+#include <span>
 
 #include "backends/compiler/lower/contraction.h"
 #include "backends/compiler/plan/fusion_cost.h"
@@ -246,8 +246,8 @@ bool Fusion::is_of_updated(const ir::Operation& op) const {
   return std::ranges::any_of(from.users(), [&](const ir::Operation* user) {
     if (user->operand_count() == 0 || user->block() != &block_) return false;
     if (user->code() == OpCode::kScatter) {
-      return std::ranges::any_of(std::views::iota(size_t{0}, user->result_count()),
-                                 [&](size_t r) { return user->operand(r) == &from; }) &&
+      const auto arrays = std::span(user->operands()).first(user->result_count());
+      return std::ranges::count(arrays, &from) > 0 &&
              lower::is_scatter_in_order(*user, lower_options_);
     }
     return user->code() == OpCode::kDynamicUpdateSlice && user->operand(0) == &from;
