@@ -225,7 +225,10 @@ class Rewriter {
     std::vector<ir::Value*> parts;
     const ir::Operation* joined = indices->defining_op();
     if (joined != nullptr && joined->code() == OpCode::kConcatenate &&
-        static_cast<int64_t>(joined->operand_count()) == count) {
+        static_cast<int64_t>(joined->operand_count()) == count &&
+        std::ranges::all_of(joined->operands(), [](const ir::Value* part) {
+          return element_count(part->type().dims()) == 1;
+        })) {
       parts.assign(joined->operands().begin(), joined->operands().end());
     } else {
       indices = g.reshape(g.convert(indices, dtype), {count});
