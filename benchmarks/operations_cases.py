@@ -221,8 +221,15 @@ def edits(_):
     def triangle(t, i):
         return lax.fori_loop(0, i % 8, lambda j, t: t.at[i + j].add(t[j]), t)
 
-    def gradient(w, x):
-        return jax.grad(lambda w: lax.fori_loop(0, trips, lambda i, h: jnp.tanh(h * w[i % 64]), x).sum())(w)
+    def gradient(step):
+        return lambda w, x, *more: jax.grad(
+            lambda w: lax.fori_loop(0, trips, lambda i, h: step(h, w, i, *more), x).sum())(w)
+
+    def choose(h, w, i):
+        return lax.cond(h.sum() > 0, lambda: jnp.tanh(h + w[i]), lambda: h * .9 + .1)
+
+    def descend(t, i, at):
+        return t - .1 * jax.grad(lambda t: (t[at + i] ** 2).sum())(t)
     return [
         ('set', loop(lambda t, i: t.at[i].set(i * .5)), table),
         ('set of what was read', loop(lambda t, i: t.at[i + 1].set(t[i] * .9)), table),
@@ -242,7 +249,14 @@ def edits(_):
         ('table filled by a loop', lambda x: lax.fori_loop(0, 300, lambda i, t: lax.fori_loop(0, 300, lambda j, t: t.at[
             i + 1, j + 1].set(jnp.minimum(jnp.minimum(t[i, j + 1], t[i + 1, j]) + 1, t[i, j] + (x[i] != x[j * 7 % 300]))), t),
             jnp.zeros((301, 301), 'int32')), I(5, 300)),
-        ('gradient of a table', gradient, N(64, 64) * .1, N(64)),
+        ('gradient of a table', gradient(lambda h, w, i: jnp.tanh(h * w[i % 64])), N(64, 64) * .1, N(64)),
+        ('gradient of rows', gradient(lambda h, w, i: jnp.tanh(h * w[i])), rows, N(64)),
+        ('gradient of rows by index', gradient(lambda h, w, i, at: jnp.tanh(h + w[at + i])), rows, N(32, 64),
+         I(n // 64 - trips, 32)),
+        ('gradient in a branch', gradient(choose), rows, N(64)),
+        ('step against a gradient', loop(descend), rows, I(n // 64 - trips, 32)),
+        ('gradient of an unrolled scan', lambda x: jax.grad(lambda x: lax.scan(
+            lambda h, i: (jnp.tanh(h * .9 + i), h.sum()), x, jnp.arange(16, dtype='f'), unroll=True)[0].sum())(x), table),
         ('matrix times vector', lambda w, v: lax.fori_loop(0, trips, lambda i, v: jnp.tanh(w @ v), v), N(100, 100) * .1, N(100))]
 
 

@@ -41,7 +41,10 @@ Result<plan::LaunchPlan> plan_kernels(const ir::Module& module, const CompilerOp
   HEKLA_RETURN_IF_ERROR(check("after simplify"));
   passes::clean_up(*copy);
   HEKLA_RETURN_IF_ERROR(check("after clean_up"));
-  passes::rewrite_static_windows(*copy, plan::window_limits(options.plan, traits));
+  const passes::WindowLimits windows = plan::window_limits(options.plan, traits);
+  HEKLA_RETURN_IF_ERROR(passes::add_in_place(*copy, windows));
+  HEKLA_RETURN_IF_ERROR(check("after add_in_place"));
+  passes::rewrite_static_windows(*copy, windows);
   HEKLA_RETURN_IF_ERROR(check("after rewrite_static_windows"));
   passes::clean_up(*copy);
   HEKLA_RETURN_IF_ERROR(check("after clean_up"));

@@ -100,3 +100,68 @@ def test_what_is_needed_later_stays(device, cpu):
         z = y.at[at[2]].set(5)
         return y, z, x + z, z.at[at[3]].add(y[3]), lax.scan(lambda c, i: (c.at[i].set(c[i - 1]), c[i]), y, at)
     check_same(device, cpu, function, [array(70_001), places(70_001)])
+
+
+def gradient(step):
+    """With respect to a table that the loop's step(number, table, i) indexes: an array that is added to."""
+    def of(table, at):
+        def total(t):
+            return lax.scan(lambda h, i: (step(h, t, at, i), None), jnp.float32(3), jnp.arange(at.shape[0]))[0]
+        return jax.grad(total)(table)
+    return of
+
+
+def descend(take):
+    """Steps against a gradient that is zero almost everywhere; the factor is a power of two."""
+    def step(t, i, at):
+        return t - .5 * jax.grad(lambda t: (take(t, at[i]) * 3).sum())(t)
+    return lambda table, at: lax.fori_loop(0, at.shape[0], lambda i, t: step(t, i, at), table)
+
+
+# Whole numbers, so that sums are exact in any order.
+GRADIENTS = {
+    'element': gradient(lambda h, t, at, i: t[at[i, 0], 1] * 2 - h),
+    'two elements': gradient(lambda h, t, at, i: t[at[i, 0], 1] - 3 * t[at[i, 1], 0] - h),
+    'row': gradient(lambda h, t, at, i: t[at[i, 0]].sum() - h),
+    'rows by index': gradient(lambda h, t, at, i: t[at[i]].sum() * 2 + h),
+    'window': gradient(lambda h, t, at, i: lax.dynamic_slice(t, (at[i, 0], 0), (3, 2)).sum() + h),
+    'fixed rows': gradient(lambda h, t, at, i: t[3].sum() - t[5, 1] + at[i, 0] + h),
+    'branch': gradient(lambda h, t, at, i: lax.cond(
+        at[i, 0] % 2 == 0, lambda: t[at[i, 0], 1] - h, lambda: h * -1)),
+    'each branch another': gradient(lambda h, t, at, i: lax.switch(
+        at[i, 0] % 3, [lambda: t[at[i, 0], 1] - h, lambda: h + t[at[i, 1]].sum(), lambda: h])),
+    'of a batch': lambda table, at: jax.vmap(gradient(lambda h, t, at, i: t[at[i, 0]].sum() - h), (None, 0))(
+        table, at.reshape(2, -1, 4)),
+    'descent by a row': descend(lambda t, at: t[at[0]]),
+    'descent by rows': descend(lambda t, at: t[at]),
+    'descent by two rows': descend(lambda t, at: t[at[0]] + t[at[1]] * t[at[1]]),
+    'descent by a constant row': descend(lambda t, at: t[1]),
+}
+
+
+@pytest.mark.sizes
+@pytest.mark.parametrize('rows', (5, 40, 20_001))
+@pytest.mark.parametrize('name', GRADIENTS)
+def test_gradients_of_what_is_indexed(device, cpu, name, rows):
+    at = np.random.default_rng(rows).integers(-2, rows + 2, (12, 4))
+    table = array(rows * 8).reshape(rows, 8)
+    check_same(device, cpu, GRADIENTS[name], [table, jnp.asarray(at)])
+
+
+@pytest.mark.parametrize('sign', (1, -1))
+@pytest.mark.parametrize('begins', ('as it is', 'at zero'))
+def test_signs_of_zeros_beside_what_is_added(device, sign, begins):
+    """-0 + 0 is 0 and -0 - 0 is -0 wherever nothing else is added."""
+    def steps(x, at):
+        x = x if begins == 'as it is' else jnp.zeros_like(x)
+        return lax.fori_loop(0, at.size, lambda i, x: x + sign * jnp.zeros_like(x).at[at[i]].add(1), x)
+    x = np.where(np.arange(70_001) % 2 == 0, -0., 0.).astype(np.float32)
+    at = np.asarray(places(x.size))
+    got = np.asarray(jax.jit(steps)(*jax.device_put((x, at), device)))
+    expected = x if begins == 'as it is' else np.zeros_like(x)
+    for place in at + x.size * (at < 0):
+        term = np.zeros_like(x)
+        term[place:place + 1] = 0 <= place
+        expected = expected + np.float32(sign) * term
+    np.testing.assert_array_equal(got, expected)
+    np.testing.assert_array_equal(np.signbit(got), np.signbit(expected))

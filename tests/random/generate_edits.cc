@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Loops that carry arrays and change parts of them, as tables, buffers and caches are filled:
 // windows that are read and written, in branches which leave the other arrays as they are, in inner
-// loops, and given back in another order. What is wrong about updates in place shows here.
+// loops, and given back in another order, and sums with arrays that are zero almost everywhere.
+// What is wrong about updates in place shows here.
 #include <algorithm>
+#include <cmath>
+#include <cstring>
 #include <utility>
 
 #include "tests/random/generator.h"
@@ -47,6 +50,117 @@ ir::Value* Generator::edited_part(ir::Value* array, ir::Value* other, ir::Value*
   Values operands{array, update};
   for (const int64_t size : array->type().dims()) operands.push_back(edited_place(at, size));
   return block_->append(OpCode::kDynamicUpdateSlice, operands, {array->type()})->result();
+}
+
+ir::Value* Generator::edited_zeros(const ir::Type& type) { return edited_splat(type, 0); }
+
+ir::Value* Generator::edited_splat(const ir::Type& type, double number) {
+  HostArray one(type.dtype(), {});
+  const uint64_t bits = is_float(type.dtype()) ? float_to_bits(type.dtype(), number)
+                                               : static_cast<uint64_t>(std::llround(number));
+  std::memcpy(one.mutable_data(), &bits, static_cast<size_t>(one.size_bytes()));
+  const ir::AttributeMap value({{"value", ir::make_dense(type, std::move(one))}});
+  return block_->append(OpCode::kConstant, {}, {type}, value)->result();
+}
+
+// Zero but for what `other` has in one window or at a few places, or but for what a branch makes;
+// multiples and sums of such arrays.
+ir::Value* Generator::edited_term(const ir::Type& type, ir::Value* other, ir::Value* at) {
+  const DType dtype = type.dtype();
+  const auto rank = static_cast<int64_t>(type.dims().size());
+  if (random_.chance(20)) {
+    ir::Value* term = edited_term(type, other, at);
+    if (random_.chance(40)) return block_->append(OpCode::kNegate, {term}, {type})->result();
+    constexpr double kFactors[] = {-2, -0.5, 0.1, 3};
+    Values both{edited_splat(type, kFactors[random_.below(4)]), term};
+    if (random_.chance(50)) std::swap(both[0], both[1]);
+    return block_->append(OpCode::kMultiply, both, {type})->result();
+  }
+  // Sums of several floats at one place would have other bits in another order.
+  if (is_integer(dtype) && random_.chance(15)) {
+    ir::Value* first = edited_term(type, other, at);
+    return block_->append(OpCode::kAdd, {first, edited_term(type, other, at)}, {type})->result();
+  }
+  const int64_t kind = random_.below(100);
+  if (kind < 20) {
+    const int64_t count = is_integer(dtype) ? 2 : 1;
+    Values vectors;
+    for (int64_t i = 0; i < count; ++i) {
+      Values places;
+      for (const int64_t size : type.dims()) {
+        places.push_back(
+            block_
+                ->append(OpCode::kReshape, {edited_place(at, size)}, {tensor(DType::kI32, {1, 1})})
+                ->result());
+      }
+      vectors.push_back(block_
+                            ->append(OpCode::kConcatenate, places, {tensor(DType::kI32, {1, rank})},
+                                     ir::AttributeMap({{"dimension", ir::i64_attribute(1)}}))
+                            ->result());
+    }
+    ir::Value* indices =
+        block_
+            ->append(OpCode::kConcatenate, vectors, {tensor(DType::kI32, {count, rank})},
+                     ir::AttributeMap({{"dimension", ir::i64_attribute(0)}}))
+            ->result();
+    const Dims one(type.dims().size(), 1);
+    Dims line = one;
+    line.back() = count;
+    if (type.dims().back() < count) return edited_zeros(type);
+    ir::Value* updates =
+        block_->append(OpCode::kReshape, {edited_window(other, at, line)}, {tensor(dtype, {count})})
+            ->result();
+    ir::ScatterDimensionNumbers n;
+    for (int64_t d = 0; d < rank; ++d) {
+      n.inserted_window_dims.push_back(d);
+      n.scatter_dims_to_operand_dims.push_back(d);
+    }
+    n.index_vector_dim = 1;
+    auto op = std::make_unique<ir::Operation>(
+        OpCode::kScatter, Values{edited_zeros(type), indices, updates}, std::vector{type},
+        ir::AttributeMap({{"scatter_dimension_numbers", ir::Attribute(n)}}));
+    op->adopt_region(scalar_region(OpCode::kAdd, dtype));
+    return block_->append(std::move(op))->result();
+  }
+  if (kind < 35) {
+    ir::Value* chosen = block_->append(OpCode::kAnd, {at, scalar_i32(1)}, {at->type()})->result();
+    auto op = std::make_unique<ir::Operation>(OpCode::kCase, Values{chosen}, std::vector{type});
+    ir::Block* const outer_block = block_;
+    for (int b = 0; b < 2; ++b) {
+      block_ = &op->add_region().add_block();
+      ir::Value* given = random_.chance(40) ? edited_zeros(type) : edited_term(type, other, at);
+      block_->append(OpCode::kReturn, {given}, {});
+    }
+    block_ = outer_block;
+    return block_->append(std::move(op))->result();
+  }
+  Dims window = type.dims();
+  for (int64_t& size : window) size = std::min(size, random_.between(1, 2));
+  ir::Value* update = edited_window(other, at, window);
+  if (kind < 50) {
+    Dims low, high;
+    for (size_t d = 0; d < window.size(); ++d) {
+      low.push_back(random_.between(0, type.dims()[d] - window[d]));
+      high.push_back(type.dims()[d] - window[d] - low.back());
+    }
+    return block_
+        ->append(OpCode::kPad, {update, edited_zeros(tensor(dtype, {}))}, {type},
+                 ir::AttributeMap({{"edge_padding_low", ir::i64_array(low)},
+                                   {"edge_padding_high", ir::i64_array(high)},
+                                   {"interior_padding", ir::i64_array(Dims(low.size(), 0))}}))
+        ->result();
+  }
+  Values operands{edited_zeros(type), update};
+  for (const int64_t size : type.dims()) operands.push_back(edited_place(at, size));
+  return block_->append(OpCode::kDynamicUpdateSlice, operands, {type})->result();
+}
+
+// As gradients of loops that index a table are added up, and as steps along them are taken.
+ir::Value* Generator::edited_sum(ir::Value* array, ir::Value* other, ir::Value* at) {
+  Values both{array, edited_term(array->type(), other, at)};
+  if (random_.chance(20)) std::swap(both[0], both[1]);
+  const OpCode code = random_.chance(40) ? OpCode::kSubtract : OpCode::kAdd;
+  return block_->append(code, both, {array->type()})->result();
 }
 
 // Every element: in its place, or from another one.
@@ -140,8 +254,10 @@ Generator::Values Generator::edited(Values arrays, ir::Value* at, int depth) {
   for (int64_t i = 0; i < edits; ++i) {
     const auto which = static_cast<size_t>(random_.below(static_cast<int64_t>(arrays.size())));
     const int64_t kind = random_.below(depth < kDeepest ? 100 : 70);
-    if (kind < 55) {
+    if (kind < 40) {
       arrays[which] = edited_part(arrays[which], random_.pick(arrays), at);
+    } else if (kind < 55) {
+      arrays[which] = edited_sum(arrays[which], random_.pick(arrays), at);
     } else if (kind < 61) {
       arrays[which] = edited_whole(arrays[which], random_.pick(arrays));
     } else if (kind < 66) {
@@ -167,8 +283,10 @@ bool Generator::edits() {
   const int64_t count = random_.between(1, 3);
   for (int64_t i = 0; i < count; ++i) {
     ir::Value* array = fresh(dtype, dims, Content::kModerate);
-    // As it comes from outside, or made here.
-    if (random_.chance(50)) array = append(OpCode::kAdd, {array, array})->result();
+    // As it comes from outside, made here, or all zero.
+    const int64_t origin = random_.below(100);
+    if (origin < 50) array = append(OpCode::kAdd, {array, array})->result();
+    if (origin >= 75) array = edited_zeros(array->type());
     arrays.push_back(array);
   }
   arrays = random_.chance(85) ? edited_by_loop(arrays, 0) : edited(arrays, scalar_i32(1), 0);

@@ -84,6 +84,10 @@ class Generator {
   ir::Value* edited_window(ir::Value* array, ir::Value* at, const Dims& window);
   ir::Value* edited_part(ir::Value* array, ir::Value* other, ir::Value* at);
   ir::Value* edited_whole(ir::Value* array, ir::Value* other);
+  ir::Value* edited_zeros(const ir::Type& type);
+  ir::Value* edited_splat(const ir::Type& type, double number);
+  ir::Value* edited_term(const ir::Type& type, ir::Value* other, ir::Value* at);
+  ir::Value* edited_sum(ir::Value* array, ir::Value* other, ir::Value* at);
   Values edited_by_branch(const Values& arrays, ir::Value* at, int depth);
   Values edited_by_loop(const Values& arrays, int depth);
   Values edited(Values arrays, ir::Value* at, int depth);

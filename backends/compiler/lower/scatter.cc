@@ -303,14 +303,18 @@ double most_looked(const LowerOptions& options) {
                                      : kMaxLooked;
 }
 
+bool is_of_static_tensors(const ir::Operation& op) {
+  return op.attribute("scatter_dimension_numbers").get<ir::ScatterDimensionNumbers>() != nullptr &&
+         op.operand_count() >= 3 &&
+         std::ranges::all_of(op.operands(), [](const ir::Value* operand) {
+           return operand->type().is_static_tensor();
+         });
+}
+
 // Whether an array that is only passed on gets so few updates that the time of taking them in place
 // does not grow with it: as where each example of a batch changes its own little of it.
 bool has_few_updates(const ir::Operation& op, const LowerOptions& options) {
-  if (op.attribute("scatter_dimension_numbers").get<ir::ScatterDimensionNumbers>() == nullptr ||
-      op.operand_count() < 3 || !op.operand(0)->type().is_static_tensor() ||
-      !op.operand(op.operand_count() - 1)->type().is_static_tensor()) {
-    return false;
-  }
+  if (!is_of_static_tensors(op)) return false;
   const int64_t elements = element_count(op.operand(0)->type().dims());
   const int64_t updates = element_count(op.operand(op.operand_count() - 1)->type().dims());
   if (static_cast<double>(elements) <= most_looked(options) ||
@@ -326,11 +330,7 @@ bool has_few_updates(const ir::Operation& op, const LowerOptions& options) {
 }  // namespace
 
 kernel::Refusal why_no_large_scatter(const ir::Operation& op, const LowerOptions& options) {
-  if (op.attribute("scatter_dimension_numbers").get<ir::ScatterDimensionNumbers>() == nullptr ||
-      op.operand_count() < 3 || !op.operand(0)->type().is_static_tensor() ||
-      !op.operand(op.operand_count() / 2)->type().is_static_tensor()) {
-    return "it is no scatter of static tensors";
-  }
+  if (!is_of_static_tensors(op)) return "it is no scatter of static tensors";
   const double updates = scatter_updates(op);
   const auto elements = static_cast<double>(element_count(op.operand(0)->type().dims()));
   const double most = most_looked(options);

@@ -2,6 +2,7 @@
 #include "backends/compiler/passes/isolate.h"
 
 #include "runtime/program/ir/clone.h"
+#include "runtime/program/ir/uses.h"
 
 namespace hekla::passes {
 
@@ -32,24 +33,12 @@ Exposed expose_values(const ir::Module& module) {
 SingleOperation isolate_operation(const ir::Module& whole, const ir::Operation& op) {
   SingleOperation single;
   std::vector<const ir::Value*> used(op.operands().begin(), op.operands().end());
-  const auto is_inside = [&](const ir::Block* block) {
-    while (block != nullptr) {
-      const ir::Operation* parent = block->region()->parent();
-      if (parent == &op) return true;
-      block = parent == nullptr ? nullptr : parent->block();
-    }
-    return false;
-  };
+  const std::vector<ir::Value*> captured = ir::captured_values(op);
+  used.insert(used.end(), captured.begin(), captured.end());
   bool calls = op.code() == OpCode::kFuncCall;
   for (size_t i = 0; i < op.region_count(); ++i) {
-    ir::walk(op.region(i), [&](const ir::Operation& inner) {
-      calls |= inner.code() == OpCode::kFuncCall;
-      for (const ir::Value* value : inner.operands()) {
-        const ir::Block* home =
-            value->defining_op() != nullptr ? value->defining_op()->block() : value->argument_of();
-        if (!is_inside(home)) used.push_back(value);
-      }
-    });
+    ir::walk(op.region(i),
+             [&](const ir::Operation& inner) { calls |= inner.code() == OpCode::kFuncCall; });
   }
   auto module = std::make_shared<ir::Module>();
   auto function = std::make_unique<ir::Function>("main");

@@ -9,6 +9,9 @@
 
 namespace hekla::passes {
 
+// The operation on both arguments whose result the block gives first; null when it is another one.
+const ir::Operation* folding_operation(const ir::Block& block);
+
 // One of ir::is_commutative_reducer; none for another body.
 std::optional<ir::OpCode> only_operation(const ir::Region& region);
 

@@ -24,8 +24,9 @@ Status inline_calls(ir::Module& module);
 void clean_up(ir::Module& module);
 
 // Removes operations that change nothing (a reshape to the same shape, a full slice, a transpose
-// that keeps the order), folds movements of equal elements into constants, and joins reshapes,
-// transposes and broadcasts that follow each other. What dies by it stays for clean_up.
+// that keeps the order), folds movements of equal elements into constants, joins reshapes,
+// transposes and broadcasts that follow each other, and takes slices from the operand of a
+// concatenate that they lie in. What dies by it stays for clean_up.
 void simplify(ir::Module& module);
 
 // Reductions over no elements become their initial values, which need no other device's elements.
@@ -119,6 +120,14 @@ struct WindowLimits {
 // what they make of the window is elementwise arithmetic, or a map of the region. Folds the small
 // integer constants that such indices are made of. Dead operations stay: clean_up removes them.
 void rewrite_static_windows(ir::Module& module, const WindowLimits& limits = {});
+
+// A large array plus or minus one that is 0 but for a window, for what a scatter adds, or for what
+// a branch makes of these, as in gradients of loops that index a table and in steps along them,
+// changes only that little of the array, where it is in memory and only passed on; sums of such
+// terms and their multiples by constants too. Only where the array keeps its bits elsewhere: -0 + 0
+// is 0, so it must be known to have no -0 then, as one that begins at 0 and is only added to. Sums
+// of several terms and of scatters are taken in another order.
+Status add_in_place(ir::Module& module, const WindowLimits& limits = {});
 
 // cholesky and triangular_solve become loops over columns or rows of blocks, with contractions
 // between the blocks; dot becomes dot_general, the custom call ApproxTopK an exact sort, mhlo.erf

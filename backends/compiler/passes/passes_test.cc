@@ -8,20 +8,10 @@
 #include <string>
 #include <vector>
 
-#include "runtime/program/ir/verify.h"
-#include "runtime/program/stablehlo/read_program.h"
+#include "backends/compiler/passes/testing/module_of_text.h"
 
 namespace hekla::passes {
 namespace {
-
-using Names = std::vector<std::string>;
-using ModulePtr = std::unique_ptr<ir::Module>;
-
-ModulePtr read(const std::string& text) {
-  Result<ModulePtr> module = stablehlo::read_program(text);
-  if (!module.ok()) die_of_bad_result(module.status());
-  return *std::move(module);
-}
 
 // The body of main, one argument %x of f32 [4,6].
 ModulePtr main_of(const std::string& body, const std::string& result,
@@ -48,11 +38,6 @@ Names operand_types(const ir::Module& module, ir::OpCode code, size_t operand) {
     if (op->code() == code) types.push_back(op->operand(operand)->type().to_string());
   }
   return types;
-}
-
-void expect_valid(const ir::Module& module) {
-  const Status status = ir::verify(module);
-  EXPECT_TRUE(status.ok()) << status.to_string();
 }
 
 Names simplified(ModulePtr module) {
@@ -116,6 +101,30 @@ TEST(Simplify, MovementOfEqualElementsIsAConstant) {
                          "  %b = stablehlo.add %a, %x : tensor<4x6xf32>\n",
                          "b")),
       (Names{"constant", "add"}));
+}
+
+TEST(Simplify, ASliceOfOnePartOfAConcatenateIsTakenFromThere) {
+  const auto sliced = [](const std::string& range, const std::string& type) {
+    return simplified(main_of(
+        "  %n = stablehlo.negate %x : tensor<4x6xf32>\n"
+        "  %a = stablehlo.concatenate %n, %x, dim = 0 : (tensor<4x6xf32>, tensor<4x6xf32>) -> "
+        "tensor<8x6xf32>\n"
+        "  %b = stablehlo.concatenate %x, %a, dim = 0 : (tensor<4x6xf32>, tensor<8x6xf32>) -> "
+        "tensor<12x6xf32>\n"
+        "  %s = stablehlo.slice %b [" +
+            range + "] : (tensor<12x6xf32>) -> " + type + "\n",
+        "s", type));
+  };
+  EXPECT_EQ(sliced("4:8, 0:6", "tensor<4x6xf32>"), Names{"negate"});
+  EXPECT_EQ(sliced("8:12, 0:6", "tensor<4x6xf32>"), Names());
+  EXPECT_EQ(sliced("5:7, 1:3", "tensor<2x2xf32>"), (Names{"negate", "slice"}));
+  // By steps that end in the operand, though the limit does not.
+  EXPECT_EQ(sliced("4:9:3, 0:6", "tensor<2x6xf32>"), (Names{"negate", "slice"}));
+  // Of the inner one, and of two operands.
+  EXPECT_EQ(sliced("7:9, 0:6", "tensor<2x6xf32>"), (Names{"negate", "concatenate", "slice"}));
+  EXPECT_EQ(sliced("4:9:4, 0:6", "tensor<2x6xf32>"), (Names{"negate", "concatenate", "slice"}));
+  EXPECT_EQ(sliced("3:5, 0:6", "tensor<2x6xf32>"),
+            (Names{"negate", "concatenate", "concatenate", "slice"}));
 }
 
 // A slice of a part, and a transpose that moves something.

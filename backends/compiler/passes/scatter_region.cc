@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "backends/compiler/passes/only_operation.h"
 #include "runtime/program/ir/clone.h"
 #include "runtime/program/ir/op_attributes.h"
 
@@ -14,20 +15,6 @@ namespace hekla::passes {
 namespace {
 
 using ir::OpCode;
-
-// The only operation on both arguments, or null.
-const ir::Operation* reducer_of(const ir::Block& block) {
-  const ir::Operation* made = block.terminator()->operand(0)->defining_op();
-  if (made == nullptr || made->block() != &block || made->operand_count() != 2 ||
-      (!ir::is_commutative_reducer(made->code()) && made->code() != OpCode::kSubtract)) {
-    return nullptr;
-  }
-  const bool forward =
-      made->operand(0) == block.argument(0) && made->operand(1) == block.argument(1);
-  const bool backward =
-      made->operand(0) == block.argument(1) && made->operand(1) == block.argument(0);
-  return forward || backward ? made : nullptr;
-}
 
 bool is_element(const ir::Value* value) {
   return value->type().is_static_tensor() && value->type().rank() == 0 &&
@@ -54,7 +41,11 @@ ScatterRegion scatter_region_of(const ir::Operation& scatter) {
     return {};
   }
   if (end.operand(0) == block.argument(1)) return {Kind::kSet};
-  if (const ir::Operation* reducer = reducer_of(block)) return {Kind::kReduce, reducer};
+  const ir::Operation* reducer = folding_operation(block);
+  if (reducer != nullptr &&
+      (ir::is_commutative_reducer(reducer->code()) || reducer->code() == OpCode::kSubtract)) {
+    return {Kind::kReduce, reducer};
+  }
   const bool keeps_type = end.operand(0)->type().dtype() == scatter.result()->type().dtype();
   return {keeps_type && is_elementwise(block) ? Kind::kMap : Kind::kOther};
 }

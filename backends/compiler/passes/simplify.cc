@@ -164,6 +164,39 @@ void skip_operand(ir::Operation& op) {
   op.set_operand(0, before->operand(0));
 }
 
+// A slice that lies in one operand of a concatenate is a slice of that operand: what unrolled loops
+// stack for their gradients is taken apart again like this.
+void slice_one_part(ir::Operation& op) {
+  while (op.code() == OpCode::kSlice) {
+    const ir::Operation* joined = op.operand(0)->defining_op();
+    if (joined == nullptr || joined->code() != OpCode::kConcatenate ||
+        !op.result()->type().is_static_tensor() || element_count(op.result()->type().dims()) == 0) {
+      return;
+    }
+    const auto d = static_cast<size_t>(ir::int_value(*joined, "dimension"));
+    std::vector<int64_t> start = ir::int_list(op, "start_indices");
+    std::vector<int64_t> limit = ir::int_list(op, "limit_indices");
+    const std::vector<int64_t> strides = ir::int_list(op, "strides");
+    const int64_t steps = op.result()->type().dims()[d] - 1;
+    const int64_t last = start[d] + steps * (strides.empty() ? 1 : strides[d]);
+    int64_t begin = 0;
+    size_t part = 0;
+    int64_t size = 0;
+    for (;; ++part, begin += size) {
+      const ir::Type& type = joined->operand(part)->type();
+      if (!type.is_static_tensor()) return;
+      size = type.dims()[d];
+      if (start[d] < begin + size) break;
+    }
+    if (last >= begin + size) return;  // it reaches into the next one
+    start[d] -= begin;
+    limit[d] = std::min(limit[d] - begin, size);
+    op.attributes().set("start_indices", ir::i64_array(std::move(start)));
+    op.attributes().set("limit_indices", ir::i64_array(std::move(limit)));
+    op.set_operand(0, joined->operand(part));
+  }
+}
+
 void simplify_block(ir::Block& block) {
   std::vector<ir::Operation*> order;
   for (const auto& op : block.operations()) order.push_back(op.get());
@@ -173,6 +206,7 @@ void simplify_block(ir::Block& block) {
     }
     if (op->result_count() != 1) continue;
     skip_operand(*op);
+    slice_one_part(*op);
     ir::Value* instead = unchanged(*op);
     if (instead == nullptr) {
       if (std::unique_ptr<ir::Operation> constant = as_splat(*op)) {

@@ -170,22 +170,6 @@ class Rewriter {
            points <= std::numeric_limits<int32_t>::max() && ir::is_only_passed_on(*op.result());
   }
 
-  // Whether it is in memory wherever its users are computed: what a kernel computes may as well be
-  // computed with the update.
-  static bool is_stored(const ir::Value& value) {
-    if (value.defining_op() == nullptr) return true;
-    switch (value.defining_op()->code()) {
-      case OpCode::kCase:
-      case OpCode::kDynamicUpdateSlice:
-      case OpCode::kIf:
-      case OpCode::kScatter:
-      case OpCode::kWhile:
-        return true;
-      default:
-        return false;
-    }
-  }
-
   // A window that the program fixes and that lies inside.
   ir::Value* write_fixed_window(ir::Operation& op, const Window& window) {
     ir::GraphBuilder g(block_, &op, op.location());
@@ -288,7 +272,7 @@ class Rewriter {
     if (!window) return rewrite_moving_window(op);
     const bool sets = region.kind == ScatterRegion::Kind::kSet;
     const bool is_mapped = region.kind == ScatterRegion::Kind::kMap;
-    if (!sets && (is_mapped || is_stored(*operand)) && is_written_in_place(op, *window)) {
+    if (!sets && (is_mapped || ir::is_stored(*operand)) && is_written_in_place(op, *window)) {
       return write_fixed_window(op, *window);
     }
     if (is_mapped) return nullptr;

@@ -2,36 +2,14 @@
 #include "backends/compiler/plan/host_program.h"
 
 #include "runtime/program/ir/clone.h"
+#include "runtime/program/ir/uses.h"
 
 namespace hekla::plan {
-namespace {
-
-void collect_captured(const ir::Operation& op, std::vector<const ir::Value*>& captured) {
-  auto is_inside = [&](const ir::Block* block) {
-    while (block != nullptr) {
-      const ir::Operation* parent = block->region()->parent();
-      if (parent == &op) return true;
-      block = parent == nullptr ? nullptr : parent->block();
-    }
-    return false;
-  };
-  for (size_t i = 0; i < op.region_count(); ++i) {
-    ir::walk(op.region(i), [&](const ir::Operation& inner) {
-      for (const ir::Value* value : inner.operands()) {
-        const ir::Block* home =
-            value->defining_op() != nullptr ? value->defining_op()->block() : value->argument_of();
-        if (!is_inside(home)) captured.push_back(value);
-      }
-    });
-  }
-}
-
-}  // namespace
-
 HostProgram extract(const ir::Module& whole, const ir::Operation& op) {
   HostProgram extracted;
   std::vector<const ir::Value*> used(op.operands().begin(), op.operands().end());
-  collect_captured(op, used);
+  const std::vector<ir::Value*> captured = ir::captured_values(op);
+  used.insert(used.end(), captured.begin(), captured.end());
   auto module = std::make_shared<ir::Module>();
   module->meshes = whole.meshes;
   auto function = std::make_unique<ir::Function>("main");

@@ -9,6 +9,7 @@
 #include "backends/compiler/plan/planner.h"
 #include "backends/compiler/plan/planner_parts.h"
 #include "backends/compiler/plan/visit.h"
+#include "runtime/program/ir/uses.h"
 
 namespace hekla::plan {
 namespace {
@@ -162,7 +163,7 @@ bool Planner::may_overwrite(const ir::Operation& op, const ir::Value& value, con
     return false;
   }
   const auto lent = lent_.find(&value);
-  const ir::Block* home = lent != lent_.end() ? lent->second : block_of(value);
+  const ir::Block* home = lent != lent_.end() ? lent->second : ir::block_of(value);
   if (home != op.block()) return false;
   const bool is_branch = op.code() == OpCode::kIf || op.code() == OpCode::kCase;
   const auto uses = std::ranges::count(op.operands(), &value);

@@ -4,6 +4,7 @@
 #include "backends/compiler/passes/passes.h"
 #include "backends/compiler/passes/trip_count.h"
 #include "backends/compiler/plan/planner_parts.h"
+#include "runtime/program/ir/uses.h"
 
 namespace hekla::plan {
 namespace {
@@ -244,7 +245,7 @@ const ir::Value* Planner::taken_by(const ir::Operation& op, size_t result, const
     roots.push_back(&updated_root(*block.terminator()->operand(result), block));
   }
   for (size_t r = 0; r < roots.size(); ++r) {
-    if (block_of(*roots[r]) == &op.region(r).front()) continue;
+    if (ir::block_of(*roots[r]) == &op.region(r).front()) continue;
     const auto keepers = static_cast<size_t>(std::ranges::count(roots, roots[r]));
     if (2 * keepers >= roots.size() && may_take(op, *roots[r], *op.result(result), fusion)) {
       return roots[r];

@@ -23,11 +23,6 @@
 
 namespace hekla::plan {
 
-// Where the value is made, or whose argument it is.
-inline const ir::Block* block_of(const ir::Value& value) {
-  return value.defining_op() != nullptr ? value.defining_op()->block() : value.argument_of();
-}
-
 class Planner {
  public:
   // `cuts`: see Fusion; grows by what would make the kernels short enough that are too long.

@@ -8,6 +8,7 @@
 #include "backends/compiler/spmd/linear.h"
 #include "runtime/program/builder/graph_builder.h"
 #include "runtime/program/ir/op_attributes.h"
+#include "runtime/program/ir/uses.h"
 
 namespace hekla::spmd {
 
@@ -20,10 +21,6 @@ constexpr double kInfinite = std::numeric_limits<double>::infinity();
 // asks: no question takes long, and no long chain is computed twice.
 constexpr int kMaxDepth = 12;
 constexpr int kMaxAsked = 64;
-
-ir::Block& home_of(const ir::Value& value) {
-  return value.defining_op() != nullptr ? *value.defining_op()->block() : *value.argument_of();
-}
 
 }  // namespace
 
@@ -55,10 +52,10 @@ bool Versions::is_whole(const ir::Value* value) const {
 
 bool Versions::is_from_outside(const ir::Value* value, const ir::Block& block) const {
   const auto known = entries_.find(value);
-  if (known == entries_.end()) return &home_of(*value) != &block;
+  if (known == entries_.end()) return ir::block_of(*value) != &block;
   const Entry& entry = *known->second;
   const ir::Value* at_hand = entry.whole != nullptr ? entry.whole : entry.parts.front().value;
-  return &home_of(*at_hand) != &block;
+  return ir::block_of(*at_hand) != &block;
 }
 
 std::vector<Tiling> Versions::tilings(const ir::Value* value) const {
@@ -105,7 +102,7 @@ Result<ir::Value*> Versions::whole(ir::Value* value) {
       }
     }
   }
-  ir::GraphBuilder g(home_of(*cheapest->value), nullptr, location_);
+  ir::GraphBuilder g(*ir::block_of(*cheapest->value), nullptr, location_);
   entry.whole = cheapest->tiling
                     ? resharder_.reshard(g, cheapest->value, *cheapest->tiling, all, dims)
                     : resharder_.gather(g, cheapest->value, cheapest->cut, dims);
@@ -148,7 +145,7 @@ Result<ir::Value*> Versions::part(ir::Value* value, const Tiling& tiling) {
     // A part of the whole moves nothing.
     const bool from_whole = entry.whole != nullptr && (cheapest == nullptr || least > 0);
     ir::Value* source = from_whole ? entry.whole : cheapest->value;
-    ir::GraphBuilder g(home_of(*source), nullptr, location_);
+    ir::GraphBuilder g(*ir::block_of(*source), nullptr, location_);
     made.value = resharder_.reshard(
         g, source, from_whole ? Tiling::replicated(dims.size()) : *cheapest->tiling, tiling, dims);
     HEKLA_RETURN_IF_ERROR(g.status());
@@ -164,7 +161,7 @@ Result<ir::Value*> Versions::part(ir::Value* value, const Cut& cut, bool copies_
   }
   if (copies_agree && entry_of(value).whole == nullptr) {
     const Parts& parts = entry_of(value).parts.front();
-    ir::GraphBuilder g(home_of(*parts.value), nullptr, location_);
+    ir::GraphBuilder g(*ir::block_of(*parts.value), nullptr, location_);
     if (ir::Value* moved = resharder_.permute(g, parts.value, parts.cut, cut)) {
       HEKLA_RETURN_IF_ERROR(g.status());
       entry_of(value).parts.push_back({cut, {}, moved});
@@ -172,7 +169,7 @@ Result<ir::Value*> Versions::part(ir::Value* value, const Cut& cut, bool copies_
     }
   }
   HEKLA_ASSIGN_OR_RETURN(ir::Value* const all, whole(value));
-  ir::GraphBuilder g(home_of(*all), nullptr, location_);
+  ir::GraphBuilder g(*ir::block_of(*all), nullptr, location_);
   Parts made{cut, {}, resharder_.take_part(g, all, cut)};
   HEKLA_RETURN_IF_ERROR(g.status());
   Entry& entry = entry_of(value);
@@ -221,7 +218,7 @@ Result<bool> Versions::recompute(Entry& entry, const Tiling& tiling, double byte
   const ir::LocationRef location = location_;
   ++computing_;
   const Status status =
-      recomputer_->compute(*entry.maker, tiling, home_of(*entry.parts.front().value));
+      recomputer_->compute(*entry.maker, tiling, *ir::block_of(*entry.parts.front().value));
   --computing_;
   HEKLA_RETURN_IF_ERROR(status);
   location_ = location;
