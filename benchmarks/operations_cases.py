@@ -249,6 +249,12 @@ def edits(_):
         ('table filled by a loop', lambda x: lax.fori_loop(0, 300, lambda i, t: lax.fori_loop(0, 300, lambda j, t: t.at[
             i + 1, j + 1].set(jnp.minimum(jnp.minimum(t[i, j + 1], t[i + 1, j]) + 1, t[i, j] + (x[i] != x[j * 7 % 300]))), t),
             jnp.zeros((301, 301), 'int32')), I(5, 300)),
+        ('set where a flag says', loop(lambda t, i, p: jnp.where(p[i], t.at[i].set(i * .5), t)), table, few),
+        ('branch of each example', jax.vmap(lambda t, p: loop(lambda t, i: lax.cond(
+            p[i], lambda t: t.at[i].add(1), lambda t: t, t))(t)), examples, N(batch, trips) > 0),
+        ('loop of each example', jax.vmap(lambda t, last: lax.while_loop(
+            lambda c: c[0] < last, lambda c: (c[0] + 1, c[1].at[c[0]].set(c[1][c[0] + 1] * .9)), (0, t))[1]),
+         examples, I(trips, batch)),
         ('gradient of a table', gradient(lambda h, w, i: jnp.tanh(h * w[i % 64])), N(64, 64) * .1, N(64)),
         ('gradient of rows', gradient(lambda h, w, i: jnp.tanh(h * w[i])), rows, N(64)),
         ('gradient of rows by index', gradient(lambda h, w, i, at: jnp.tanh(h + w[at + i])), rows, N(32, 64),

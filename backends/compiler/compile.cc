@@ -42,10 +42,14 @@ Result<plan::LaunchPlan> plan_kernels(const ir::Module& module, const CompilerOp
   passes::clean_up(*copy);
   HEKLA_RETURN_IF_ERROR(check("after clean_up"));
   const passes::WindowLimits windows = plan::window_limits(options.plan, traits);
+  HEKLA_RETURN_IF_ERROR(passes::mask_updates(*copy, windows));
+  HEKLA_RETURN_IF_ERROR(check("after mask_updates"));
   HEKLA_RETURN_IF_ERROR(passes::add_in_place(*copy, windows));
   HEKLA_RETURN_IF_ERROR(check("after add_in_place"));
   passes::rewrite_static_windows(*copy, windows);
   HEKLA_RETURN_IF_ERROR(check("after rewrite_static_windows"));
+  HEKLA_RETURN_IF_ERROR(passes::mask_updates(*copy, windows));  // of the windows that there are now
+  HEKLA_RETURN_IF_ERROR(check("after mask_updates"));
   passes::clean_up(*copy);
   HEKLA_RETURN_IF_ERROR(check("after clean_up"));
   if (options.plan.fuse && traits.has_contractions) {

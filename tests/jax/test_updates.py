@@ -165,3 +165,48 @@ def test_signs_of_zeros_beside_what_is_added(device, sign, begins):
         expected = expected + np.float32(sign) * term
     np.testing.assert_array_equal(got, expected)
     np.testing.assert_array_equal(np.signbit(got), np.signbit(expected))
+
+
+def where(step):
+    """step, or not, as a flag of the iteration says, and the other way round."""
+    def body(x, at, i):
+        x = jnp.where(i % 3 != 1, step(x, at, i), x)
+        return jnp.where(at % 2 == 0, x, step(x, at + 1, i))
+    return loop(body)
+
+
+@pytest.mark.sizes
+@pytest.mark.parametrize('size', SIZES)
+@pytest.mark.parametrize('name', STEPS)
+def test_updates_that_a_flag_takes_or_leaves(device, cpu, name, size):
+    check_same(device, cpu, where(STEPS[name]), [array(size), places(size)])
+
+
+def until(step):
+    """Examples of a batch end at different times."""
+    def run(x, at, last):
+        return lax.while_loop(lambda c: c[0] < last, lambda c: (c[0] + 1, step(c[1], at[c[0]], c[0])), (0, x))[1]
+    return run
+
+
+# What a batch makes of branches and of loops are selects of whole arrays.
+BATCHES = {
+    'each its place': lambda x, at, last: loop(STEPS['add'])(x, at + last),
+    'one place': lambda x, at, last: loop(lambda x, a, i: jnp.where(i < last, x.at[i].add(1), x))(x, at),
+    'branch': lambda x, at, last: loop(lambda x, a, i: lax.cond(
+        (i + last) % 2 == 0, lambda x: x.at[a].add(1), lambda x: x, x))(x, at),
+    'three branches': lambda x, at, last: loop(lambda x, a, i: lax.switch(
+        (i + last) % 3, [lambda x: x, lambda x: x.at[a].set(2), lambda x: x.at[i].multiply(3)], x))(x, at),
+    'loops that end': lambda x, at, last: until(STEPS['set'])(x, at, last),
+    'swaps until an end': lambda x, at, last: until(STEPS['swap'])(x, at, last),
+    'windows until an end': lambda x, at, last: until(STEPS['window'])(x, at, last),
+    'two updates until an end': lambda x, at, last: until(lambda x, a, i: x.at[a].set(x[i]).at[i].add(1))(x, at, last),
+}
+
+
+@pytest.mark.sizes
+@pytest.mark.parametrize('size', (100, 21_001))
+@pytest.mark.parametrize('name', BATCHES)
+def test_batches(device, cpu, name, size):
+    check_same(device, cpu, jax.vmap(BATCHES[name], (0, None, 0)),
+               [array(4 * size).reshape(4, size), places(size), jnp.array([3, 0, 9, 13])])

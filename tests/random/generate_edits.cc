@@ -76,14 +76,14 @@ ir::Value* Generator::edited_term(const ir::Type& type, ir::Value* other, ir::Va
     if (random_.chance(50)) std::swap(both[0], both[1]);
     return block_->append(OpCode::kMultiply, both, {type})->result();
   }
-  // Sums of several floats at one place would have other bits in another order.
+  // Sums of floats would have other bits in another order.
   if (is_integer(dtype) && random_.chance(15)) {
     ir::Value* first = edited_term(type, other, at);
     return block_->append(OpCode::kAdd, {first, edited_term(type, other, at)}, {type})->result();
   }
   const int64_t kind = random_.below(100);
   if (kind < 20) {
-    const int64_t count = is_integer(dtype) ? 2 : 1;
+    const int64_t count = random_.between(1, 3);
     Values vectors;
     for (int64_t i = 0; i < count; ++i) {
       Values places;
@@ -161,6 +161,33 @@ ir::Value* Generator::edited_sum(ir::Value* array, ir::Value* other, ir::Value* 
   if (random_.chance(20)) std::swap(both[0], both[1]);
   const OpCode code = random_.chance(40) ? OpCode::kSubtract : OpCode::kAdd;
   return block_->append(code, both, {array->type()})->result();
+}
+
+// An array or one or two edits of it, as a flag says or a mask.
+ir::Value* Generator::edited_where(ir::Value* array, ir::Value* other, ir::Value* at) {
+  ir::Value* edited = edited_part(array, other, at);
+  if (random_.chance(30)) edited = edited_part(edited, other, at);
+  const ir::AttributeMap less(
+      {{"comparison_direction", ir::enum_attribute("comparison_direction", "LT")}});
+  const ir::Type flag = tensor(DType::kI1, array->type().dims());
+  ir::Value* mask = nullptr;
+  if (random_.chance(30)) {
+    mask = block_->append(OpCode::kCompare, {array, other}, {flag}, less)->result();
+  } else {
+    mask = block_
+               ->append(OpCode::kCompare, {edited_place(at, 2), scalar_i32(1)},
+                        {tensor(DType::kI1, {})}, less)
+               ->result();
+    if (random_.chance(50)) {
+      mask = block_
+                 ->append(OpCode::kBroadcastInDim, {mask}, {flag},
+                          ir::AttributeMap({{"broadcast_dimensions", ir::i64_array({})}}))
+                 ->result();
+    }
+  }
+  Values both{edited, array};
+  if (random_.chance(50)) std::swap(both[0], both[1]);
+  return block_->append(OpCode::kSelect, {mask, both[0], both[1]}, {array->type()})->result();
 }
 
 // Every element: in its place, or from another one.
@@ -254,8 +281,10 @@ Generator::Values Generator::edited(Values arrays, ir::Value* at, int depth) {
   for (int64_t i = 0; i < edits; ++i) {
     const auto which = static_cast<size_t>(random_.below(static_cast<int64_t>(arrays.size())));
     const int64_t kind = random_.below(depth < kDeepest ? 100 : 70);
-    if (kind < 40) {
+    if (kind < 32) {
       arrays[which] = edited_part(arrays[which], random_.pick(arrays), at);
+    } else if (kind < 40) {
+      arrays[which] = edited_where(arrays[which], random_.pick(arrays), at);
     } else if (kind < 55) {
       arrays[which] = edited_sum(arrays[which], random_.pick(arrays), at);
     } else if (kind < 61) {

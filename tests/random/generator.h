@@ -87,6 +87,7 @@ class Generator {
   ir::Value* edited_zeros(const ir::Type& type);
   ir::Value* edited_splat(const ir::Type& type, double number);
   ir::Value* edited_term(const ir::Type& type, ir::Value* other, ir::Value* at);
+  ir::Value* edited_where(ir::Value* array, ir::Value* other, ir::Value* at);
   ir::Value* edited_sum(ir::Value* array, ir::Value* other, ir::Value* at);
   Values edited_by_branch(const Values& arrays, ir::Value* at, int depth);
   Values edited_by_loop(const Values& arrays, int depth);

@@ -121,12 +121,18 @@ struct WindowLimits {
 // integer constants that such indices are made of. Dead operations stay: clean_up removes them.
 void rewrite_static_windows(ir::Module& module, const WindowLimits& limits = {});
 
+// A select of an array and of what updates of a little of it make of it becomes updates by what is
+// selected: a dynamic_update_slice writes the old elements, and a scatter nothing, where the mask
+// says so. Where the mask is one flag, or for scatters one for each example of a batch, and the
+// array is large, in memory and only passed on. The same bits.
+Status mask_updates(ir::Module& module, const WindowLimits& limits = {});
+
 // A large array plus or minus one that is 0 but for a window, for what a scatter adds, or for what
 // a branch makes of these, as in gradients of loops that index a table and in steps along them,
 // changes only that little of the array, where it is in memory and only passed on; sums of such
 // terms and their multiples by constants too. Only where the array keeps its bits elsewhere: -0 + 0
-// is 0, so it must be known to have no -0 then, as one that begins at 0 and is only added to. Sums
-// of several terms and of scatters are taken in another order.
+// is 0, so it must be known to have no -0 then, as one that begins at 0 and is only added to. The
+// same bits, but where several terms are added up: they are added one after the other.
 Status add_in_place(ir::Module& module, const WindowLimits& limits = {});
 
 // cholesky and triangular_solve become loops over columns or rows of blocks, with contractions

@@ -167,7 +167,17 @@ class Rewriter {
   bool is_written_in_place(const ir::Operation& op, const Window& window) const {
     const int64_t points = element_count(op.result()->type().dims());
     return limits_.is_little(element_count(window.size), points) &&
-           points <= std::numeric_limits<int32_t>::max() && ir::is_only_passed_on(*op.result());
+           points <= std::numeric_limits<int32_t>::max() && is_passed_on(op);
+  }
+
+  // Also where a select takes it or the array that it changes, as mask_updates then sees.
+  static bool is_passed_on(const ir::Operation& op) {
+    const ir::Value& result = *op.result();
+    return std::ranges::all_of(result.users(), [&](const ir::Operation* user) {
+      if (user->code() != OpCode::kSelect) return ir::is_passed_on_by(*user, result);
+      const ir::Value* other = user->operand(user->operand(1) == &result ? 2 : 1);
+      return other == op.operand(0) && ir::is_only_passed_on(*user->result());
+    });
   }
 
   // A window that the program fixes and that lies inside.

@@ -15,8 +15,8 @@
 #include "backends/compiler/passes/only_operation.h"
 #include "backends/compiler/passes/passes.h"
 #include "backends/compiler/passes/plain_types.h"
+#include "backends/compiler/passes/scatter_sums.h"
 #include "runtime/program/builder/graph_builder.h"
-#include "runtime/program/ir/clone.h"
 #include "runtime/program/ir/op_attributes.h"
 #include "runtime/program/ir/uses.h"
 
@@ -138,8 +138,7 @@ class SparseTerm {
         return form_if(has_plain_types(*op) && is_zero(*op->operand(1)) &&
                        is_little(*op->operand(0), term) && only_surrounds(*op));
       case OpCode::kScatter:
-        return form_if(is_scatter(*op) &&
-                       element_count(term.type().dims()) >= limits_.least_updated);
+        return form_if(is_scatter(*op));
       case OpCode::kCase:
       case OpCode::kIf:
         return form_of_branch(*op, static_cast<size_t>(term.index()));
@@ -184,18 +183,17 @@ class SparseTerm {
            all("interior_padding", [](int64_t n) { return n == 0; });
   }
 
-  // Many small terms, one after the other, would be lost in a large sum of bf16 or f16.
-  static bool takes_any_order(DType dtype) { return !is_float(dtype) || dtype_bytes(dtype) >= 4; }
-
-  static bool is_scatter(const Operation& op) {
+  bool is_scatter(const Operation& op) const {
     if (op.operand_count() != 3 || !has_plain_types(op) || !is_zero(*op.operand(0)) ||
         only_operation(op.region(0)) != OpCode::kAdd) {
       return false;
     }
     const DType dtype = op.result()->type().dtype();
+    const int64_t points = element_count(op.result()->type().dims());
     // Else the sum is taken in a type of its own.
     return op.operand(0)->type().dtype() == dtype && op.operand(2)->type().dtype() == dtype &&
-           takes_any_order(dtype);
+           limits_.is_little(element_count(op.operand(2)->type().dims()), points) &&
+           has_sums_of_places(op, points);
   }
 
   // Some branches give such a term, the others zero.
@@ -213,7 +211,9 @@ class SparseTerm {
   }
 
   std::optional<Form> form_of_sum(const Operation& op, const ir::Block& block) const {
-    if (!has_plain_types(op) || !takes_any_order(op.result()->type().dtype())) return std::nullopt;
+    // One after the other, small terms would be lost in a large element of bf16 or f16.
+    const DType dtype = op.result()->type().dtype();
+    if (!has_plain_types(op) || (is_float(dtype) && dtype_bytes(dtype) < 4)) return std::nullopt;
     const std::optional<Form> first = form_of(*op.operand(0), block);
     if (!first || first->branch != nullptr) return std::nullopt;
     const std::optional<Form> second = form_of(*op.operand(1), block);
@@ -296,17 +296,9 @@ class SparseTerm {
         array = g.dynamic_update_slice(array, join(old, op.operand(0)), starts);
         break;
       }
-      case OpCode::kScatter: {
-        Value* updates = multiplied(g, op.operand(2), place);
-        if (place.subtracts) updates = g.make(OpCode::kNegate, {updates});
-        ir::ValueMap known;
-        std::unique_ptr<Operation> scatter = ir::clone_operation(op, known);
-        HEKLA_RETURN_IF_ERROR(g.status());
-        scatter->set_operand(0, array);
-        scatter->set_operand(2, updates);
-        array = g.block().insert_before(&place.before, std::move(scatter))->result();
+      case OpCode::kScatter:
+        array = change_by_sums(g, op, array, join);
         break;
-      }
       case OpCode::kAdd: {
         HEKLA_ASSIGN_OR_RETURN(array, add(g, place, array, *op.operand(0)));
         return add(g, place, array, *op.operand(1));

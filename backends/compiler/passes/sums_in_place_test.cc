@@ -127,15 +127,34 @@ const char kScatter[] =
     "        stablehlo.return %y : tensor<ELEMENT>\n"
     "      }) : (WHOLE, tensor<1xi32>, PART) -> WHOLE\n";
 
-TEST(AddInPlace, AScatterAddsToTheArrayItself) {
-  const auto scattered = [](const std::string& element) {
+TEST(AddInPlace, WhatAScatterAddsIsAddedWhereItGoes) {
+  for (const std::string element : {"f32", "i8", "bf16"}) {
     const std::string text = replaced(kScatter, "ELEMENT", element);
-    return sums_in_loop(sum_loop(zeros(element), with_type(text + kAddWindow, element), element));
+    const std::string part = "tensor<1x2x6x" + element + ">";
+    EXPECT_EQ(
+        sums_in_loop(sum_loop(zeros(element), with_type(text + kAddWindow, element), element)),
+        (Names{part, part}));
+  }
+}
+
+const char kRows[] =
+    "      %k = stablehlo.broadcast_in_dim %i, dims = [] : (tensor<i32>) -> tensor<COUNTx1xi32>\n"
+    "      %w = stablehlo.constant dense<2.0> : tensor<COUNTx6xf32>\n"
+    "      %d = \"stablehlo.scatter\"(%z, %k, %w) <{scatter_dimension_numbers = "
+    "#stablehlo.scatter<update_window_dims = [1], inserted_window_dims = [0], "
+    "scatter_dims_to_operand_dims = [0], index_vector_dim = 1>}> ({\n"
+    "      ^bb0(%l: tensor<f32>, %s: tensor<f32>):\n"
+    "        %y = stablehlo.add %l, %s : tensor<f32>\n"
+    "        stablehlo.return %y : tensor<f32>\n"
+    "      }) : (WHOLE, tensor<COUNTx1xi32>, tensor<COUNTx6xf32>) -> WHOLE\n";
+
+// Which rows are the same is asked of each two.
+TEST(AddInPlace, ManyRowsStay) {
+  const auto added = [](const std::string& count) {
+    return sums_in_loop(sum_loop(kZeros, with_type(replaced(kRows, "COUNT", count) + kAddWindow)));
   };
-  EXPECT_EQ(scattered("f32"), Names());
-  EXPECT_EQ(scattered("i8"), Names());
-  // Sums of bf16 are rounded at each update.
-  EXPECT_EQ(scattered("bf16"), Names{"tensor<20000x6xbf16>"});
+  EXPECT_EQ(added("300"), Names{"tensor<300x6xf32>"});
+  EXPECT_EQ(added("400"), Names{"tensor<20000x6xf32>"});
 }
 
 TEST(AddInPlace, BranchesAddWhatTheyMake) {
