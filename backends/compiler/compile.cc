@@ -52,6 +52,8 @@ Result<plan::LaunchPlan> plan_kernels(const ir::Module& module, const CompilerOp
   HEKLA_RETURN_IF_ERROR(check("after mask_updates"));
   passes::clean_up(*copy);
   HEKLA_RETURN_IF_ERROR(check("after clean_up"));
+  passes::read_before_updates(*copy, windows);
+  HEKLA_RETURN_IF_ERROR(check("after read_before_updates"));
   if (options.plan.fuse && traits.has_contractions) {
     passes::pad_convolutions(*copy);
     HEKLA_RETURN_IF_ERROR(check("after pad_convolutions"));

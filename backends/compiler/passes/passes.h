@@ -135,6 +135,10 @@ Status mask_updates(ir::Module& module, const WindowLimits& limits = {});
 // same bits, but where several terms are added up: they are added one after the other.
 Status add_in_place(ir::Module& module, const WindowLimits& limits = {});
 
+// Reads of a little of an array that stand behind an update of it and do not depend on that come to
+// stand before it, with what computes their places, where nobody else needs the array behind it.
+void read_before_updates(ir::Module& module, const WindowLimits& limits = {});
+
 // cholesky and triangular_solve become loops over columns or rows of blocks, with contractions
 // between the blocks; dot becomes dot_general, the custom call ApproxTopK an exact sort, mhlo.erf
 // elementwise arithmetic. With `lapack`, cholesky and triangular_solve for which LAPACK is faster

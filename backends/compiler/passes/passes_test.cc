@@ -20,17 +20,6 @@ ModulePtr main_of(const std::string& body, const std::string& result,
               result + " : " + type + "\n}\n");
 }
 
-// Operations of main without the terminator, and without "stablehlo.".
-Names operations(const ir::Module& module) {
-  Names names;
-  for (const auto& op : module.entry()->body().front().operations()) {
-    if (op.get() == module.entry()->body().front().terminator()) continue;
-    const std::string name(op->name());
-    names.push_back(name.starts_with("stablehlo.") ? name.substr(10) : name);
-  }
-  return names;
-}
-
 // Of one operand of each such operation of main.
 Names operand_types(const ir::Module& module, ir::OpCode code, size_t operand) {
   Names types;

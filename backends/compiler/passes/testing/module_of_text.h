@@ -28,4 +28,15 @@ inline void expect_valid(const ir::Module& module) {
   EXPECT_TRUE(status.ok()) << status.to_string();
 }
 
+// Operations of main without the terminator, and without "stablehlo.".
+inline Names operations(const ir::Module& module) {
+  Names names;
+  for (const auto& op : module.entry()->body().front().operations()) {
+    if (op.get() == module.entry()->body().front().terminator()) continue;
+    const std::string name(op->name());
+    names.push_back(name.starts_with("stablehlo.") ? name.substr(10) : name);
+  }
+  return names;
+}
+
 }  // namespace hekla::passes
