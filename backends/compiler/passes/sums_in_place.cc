@@ -15,6 +15,7 @@
 #include "backends/compiler/passes/only_operation.h"
 #include "backends/compiler/passes/passes.h"
 #include "backends/compiler/passes/plain_types.h"
+#include "backends/compiler/passes/scatter_region.h"
 #include "backends/compiler/passes/scatter_sums.h"
 #include "runtime/program/builder/graph_builder.h"
 #include "runtime/program/ir/op_attributes.h"
@@ -85,6 +86,7 @@ class NoNegativeZero {
         return has_none(*op.operand(0)) || has_none(*op.operand(1));
       case OpCode::kBroadcastInDim:
       case OpCode::kDynamicSlice:
+      case OpCode::kGather:
       case OpCode::kReshape:
       case OpCode::kSlice:
       case OpCode::kSubtract:  // only -0 - 0 is -0
@@ -97,8 +99,10 @@ class NoNegativeZero {
       case OpCode::kSelect:
         return operands_have_none(1, 2);
       case OpCode::kScatter:
-        return op.operand_count() == 3 && only_operation(op.region(0)) == OpCode::kAdd &&
-               has_none(*op.operand(0));
+        if (op.operand_count() != 3 || !has_none(*op.operand(0))) return false;
+        return only_operation(op.region(0)) == OpCode::kAdd ||
+               (scatter_region_of(op).kind == ScatterRegion::Kind::kSet &&
+                has_none(*op.operand(2)));
       case OpCode::kWhile:
         return has_none(*op.region(1).front().argument(result));
       case OpCode::kCase:

@@ -172,6 +172,27 @@ TEST(AddInPlace, BranchesAddWhatTheyMake) {
   EXPECT_EQ(with("%x"), Names{"tensor<20000x6xf32>"});
 }
 
+// The inner loop's body is rewritten first: the outer one's array still has no -0.
+TEST(AddInPlace, LoopsInLoops) {
+  const std::string scattered = replaced(kScatter, "ELEMENT", "f32");
+  const std::string body = R"(
+      %q:2 = stablehlo.while(%o = %zero, %b = %a) : tensor<i32>, WHOLE
+        cond {
+          %t2 = stablehlo.compare LT, %o, %n : (tensor<i32>, tensor<i32>) -> tensor<i1>
+          stablehlo.return %t2 : tensor<i1>
+        } do {
+          %o1 = stablehlo.add %o, %one : tensor<i32>
+)" + scattered + R"(
+          %c = stablehlo.add %b, %d : WHOLE
+          stablehlo.return %o1, %c : tensor<i32>, WHOLE
+        }
+      %v = stablehlo.dynamic_update_slice %z, %u, %i, %zero : (WHOLE, PART, tensor<i32>, tensor<i32>) -> WHOLE
+      %next = stablehlo.add %q#1, %v : WHOLE
+)";
+  EXPECT_EQ(sums_in_loop(sum_loop(kZeros, with_type(body))),
+            (Names{"tensor<1x2x6xf32>", "tensor<1x2x6xf32>", "tensor<2x6xf32>"}));
+}
+
 // As a step against the gradient: the array begins with anything.
 TEST(AddInPlace, MultiplesOfATermAreMultiplesOfWhatItAdds) {
   const auto stepped = [](const std::string& factor, const std::string& join,
