@@ -40,11 +40,6 @@ class MaskedUpdates {
     std::vector<Operation*> order;
     for (const auto& op : block_.operations()) order.push_back(op.get());
     for (Operation* op : order) {
-      for (size_t i = 0; i < op->region_count(); ++i) {
-        for (const auto& inner : op->region(i).blocks()) {
-          HEKLA_RETURN_IF_ERROR(MaskedUpdates(*inner, limits_).run());
-        }
-      }
       if (op->code() == OpCode::kSelect) HEKLA_RETURN_IF_ERROR(rewrite(*op));
     }
     return ok_status();
@@ -218,12 +213,8 @@ class MaskedUpdates {
 }  // namespace
 
 Status mask_updates(ir::Module& module, const WindowLimits& limits) {
-  for (const auto& function : module.functions) {
-    for (const auto& block : function->body().blocks()) {
-      HEKLA_RETURN_IF_ERROR(MaskedUpdates(*block, limits).run());
-    }
-  }
-  return ok_status();
+  return for_each_block(module,
+                        [&](ir::Block& block) { return MaskedUpdates(block, limits).run(); });
 }
 
 }  // namespace hekla::passes

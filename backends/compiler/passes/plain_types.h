@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "runtime/base/status.h"
 #include "runtime/program/ir/ir.h"
 
 namespace hekla::passes {
@@ -32,6 +33,29 @@ std::vector<ir::Operation*> operations_of(ir::Module& module, Wanted&& is_wanted
     });
   }
   return found;
+}
+
+// Calls visit(block), which gives a Status, for all blocks of the region, those in the regions of
+// an operation before the one around them, until one fails.
+template <typename Visit>
+Status for_each_block(const ir::Region& region, Visit&& visit) {
+  for (const auto& block : region.blocks()) {
+    for (const auto& op : block->operations()) {
+      for (size_t i = 0; i < op->region_count(); ++i) {
+        HEKLA_RETURN_IF_ERROR(for_each_block(op->region(i), visit));
+      }
+    }
+    HEKLA_RETURN_IF_ERROR(visit(*block));
+  }
+  return ok_status();
+}
+
+template <typename Visit>
+Status for_each_block(const ir::Module& module, Visit&& visit) {
+  for (const auto& function : module.functions) {
+    HEKLA_RETURN_IF_ERROR(for_each_block(function->body(), visit));
+  }
+  return ok_status();
 }
 
 }  // namespace hekla::passes

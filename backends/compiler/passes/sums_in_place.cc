@@ -346,17 +346,9 @@ struct Sum {
 
 class SumsInPlace {
  public:
-  SumsInPlace(ir::Block& block, const WindowLimits& limits)
-      : block_(block), limits_(limits), terms_(limits) {}
+  SumsInPlace(ir::Block& block, const WindowLimits& limits) : block_(block), terms_(limits) {}
 
   Status run() {
-    for (const auto& op : block_.operations()) {
-      for (size_t i = 0; i < op->region_count(); ++i) {
-        for (const auto& inner : op->region(i).blocks()) {
-          HEKLA_RETURN_IF_ERROR(SumsInPlace(*inner, limits_).run());
-        }
-      }
-    }
     std::vector<Sum> sums = find();
     // One that goes takes those with it that it was in memory for.
     while (std::erase_if(sums, [&](const Sum& sum) { return !stays_in_memory(sum, sums); }) > 0) {
@@ -421,19 +413,13 @@ class SumsInPlace {
   }
 
   ir::Block& block_;
-  const WindowLimits& limits_;
   const SparseTerm terms_;
 };
 
 }  // namespace
 
 Status add_in_place(ir::Module& module, const WindowLimits& limits) {
-  for (const auto& function : module.functions) {
-    for (const auto& block : function->body().blocks()) {
-      HEKLA_RETURN_IF_ERROR(SumsInPlace(*block, limits).run());
-    }
-  }
-  return ok_status();
+  return for_each_block(module, [&](ir::Block& block) { return SumsInPlace(block, limits).run(); });
 }
 
 }  // namespace hekla::passes
