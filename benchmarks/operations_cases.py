@@ -266,10 +266,126 @@ def edits(_):
         ('matrix times vector', lambda w, v: lax.fori_loop(0, trips, lambda i, v: jnp.tanh(w @ v), v), N(100, 100) * .1, N(100))]
 
 
+def steps(_):
+    """Loops whose iterations take next to no time: what is around their kernels counts."""
+    def scan(body):
+        return lambda c, xs: lax.scan(body, c, xs)
+
+    def repeat(body, trips):
+        return lambda c: lax.fori_loop(0, trips, lambda i, c: body(c), c)
+
+    def lorenz(y):
+        return jnp.stack([10 * (y[1] - y[0]), y[0] * (28 - y[2]) - y[1], y[0] * y[1] - 8 / 3 * y[2]])
+
+    def rk4(y, h=.01):
+        a = lorenz(y)
+        b = lorenz(y + h / 2 * a)
+        c = lorenz(y + h / 2 * b)
+        return y + h / 6 * (a + 2 * b + 2 * c + lorenz(y + h * c))
+
+    def rosenbrock(p):
+        return (1 - p[0]) ** 2 + 100 * (p[1] - p[0] ** 2) ** 2
+
+    def adam(c):
+        p, m, v, t = c
+        g = jax.grad(rosenbrock)(p)
+        m, v, t = .9 * m + .1 * g, .999 * v + .001 * g * g, t + 1
+        return p - .01 * (m / (1 - .9 ** t)) / (jnp.sqrt(v / (1 - .999 ** t)) + 1e-8), m, v, t
+
+    def lstm(w):
+        def cell(c, x):
+            h, s = c
+            i, f, g, o = jnp.split(jnp.concatenate([h, x]) @ w, 4)
+            s = jax.nn.sigmoid(f) * s + jax.nn.sigmoid(i) * jnp.tanh(g)
+            h = jax.nn.sigmoid(o) * jnp.tanh(s)
+            return (h, s), h
+        return cell
+
+    def kalman(c, z):
+        m, p = c
+        f = jnp.eye(4, dtype='f') + jnp.eye(4, k=2, dtype='f') * .1
+        m, p = f @ m, f @ p @ f.T + jnp.eye(4, dtype='f') * .01
+        gain = p[:, 0] / (p[0, 0] + .1)
+        m, p = m + gain * (z - m[0]), p - jnp.outer(gain, p[0])
+        return (m, p), m[0]
+
+    def forward(transitions):
+        return lambda a, x: (jsp.special.logsumexp(a[:, None] + transitions, 0) + x, a[0])
+
+    def metropolis(c, key):
+        x, count = c
+        proposal = x + jax.random.normal(key, dtype='f')
+        accept = jnp.log(jax.random.uniform(key, dtype='f')) < .5 * (x * x - proposal * proposal)
+        return (jnp.where(accept, proposal, x), count + accept), x
+
+    def life(x):
+        near = sum(jnp.roll(x, (i, j), (0, 1)) for i in (-1, 0, 1) for j in (-1, 0, 1)) - x
+        return ((near == 3) | ((x == 1) & (near == 2))).astype(x.dtype)
+
+    def bodies(c):
+        at, speed = c
+        apart = at[:, None] - at[None]
+        force = -(apart / ((apart ** 2).sum(-1, keepdims=True) + .1) ** 1.5).sum(1)
+        speed = speed + .01 * force
+        return at + .01 * speed, speed
+
+    def descend(x, y):
+        return repeat(lambda w: w - .01 * jax.grad(lambda w: ((x @ w - y) ** 2).mean())(w), 500)
+
+    def collatz(n):
+        return lax.while_loop(lambda c: c[0] != 1, lambda c: (jnp.where(c[0] % 2 == 0, c[0] // 2, 3 * c[0] + 1), c[1] + 1), (n, 0))
+
+    def bisect(x):
+        return lax.while_loop(lambda c: c[1] - c[0] > 1e-5, lambda c: (lambda m: (jnp.where(m * m < x, m, c[0]), jnp.where(
+            m * m < x, c[1], m)))((c[0] + c[1]) / 2), (jnp.float32(0), x))[0]
+
+    def edit_distance(x, y):
+        def row(above, i):
+            def cell(left, at):
+                best = jnp.minimum(jnp.minimum(left, above[at + 1]) + 1, above[at] + (x[i] != y[at]))
+                return best, best
+            return jnp.concatenate([i[None] + 1, lax.scan(cell, i + 1, jnp.arange(60))[1]]), 0
+        return lax.scan(row, jnp.arange(61), jnp.arange(60))[0]
+
+    def shortest(d):
+        return lax.fori_loop(0, 32, lambda k, d: jnp.minimum(d, d[:, k, None] + d[k]), d)
+    keys = np.stack([np.arange(500, dtype='u4')] * 2, 1)
+    zero, vector = np.float32(0), N(3)
+    return [
+        ('running mean', scan(lambda c, x: (c * .9 + x, c)), zero, N(5000)),
+        ('counter in a counter', lambda c: lax.fori_loop(0, 100, lambda i, c: lax.fori_loop(
+            0, 100, lambda j, c: c * .999 + i - j, c), c), zero),
+        ('Lorenz', lambda y: lax.scan(lambda y, _: (rk4(y), y), y, length=1000), vector),
+        ('gradient of Lorenz', jax.grad(lambda y: lax.scan(lambda y, _: (rk4(y), None), y, length=300)[0].sum()), vector),
+        ('Adam', repeat(adam, 1000), (N(2), np.zeros(2, 'f'), np.zeros(2, 'f'), zero)),
+        ('LSTM', lambda w, xs: lax.scan(lstm(w), (jnp.zeros(32, 'f'), jnp.zeros(32, 'f')), xs), N(48, 128) * .1, N(100, 16)),
+        ('gradient of an LSTM', jax.grad(lambda w, xs: lax.scan(lstm(w), (jnp.zeros(32, 'f'), jnp.zeros(32, 'f')), xs)[1].sum()),
+         N(48, 128) * .1, N(100, 16)),
+        ('Kalman filter', scan(kalman), (N(4), np.eye(4, dtype='f')), N(200)),
+        ('hidden Markov model', lambda t, a, xs: lax.scan(forward(t), a, xs), N(16, 16), N(16), N(500, 16)),
+        ('Metropolis', lambda keys: lax.scan(metropolis, (jnp.float32(0), 0), keys), keys),
+        ('game of life', repeat(life, 200), I(2, 32, 32)),
+        ('heat', repeat(lambda x: x.at[1:-1].add(.1 * (x[2:] - 2 * x[1:-1] + x[:-2])), 1000), N(64)),
+        ('bodies', repeat(bodies, 300), (N(8, 3), N(8, 3))),
+        ('least squares', lambda x, y, w: descend(x, y)(w), N(32, 8), N(32), N(8)),
+        ('Collatz', collatz, np.int32(77031)), ('bisection', bisect, np.float32(50)),
+        ('bisection of each', jax.vmap(bisect), np.abs(N(100)) + 1),
+        ('edit distance', edit_distance, I(4, 60), I(4, 60)),
+        ('shortest paths', shortest, np.abs(N(32, 32))),
+        ('power iteration', lambda m, v: lax.fori_loop(0, 300, lambda i, v: (lambda w: w / jnp.linalg.norm(w))(m @ v), v),
+         N(16, 16), N(16)),
+        ('xorshift', repeat(lambda x: (lambda x: (lambda x: x ^ (x << 5))(x ^ (x >> 17)))(x ^ (x << 13)), 5000), np.uint32(7)),
+        ('sum of a table by a loop', lambda x: lax.fori_loop(0, 1000, lambda i, s: s + x[i * 7 % 1000] * (i % 3).astype('f'), jnp.float32(0)), N(1000)),
+        ('branch in a loop', lambda x: lax.fori_loop(0, 1000, lambda i, s: lax.cond(
+            x[i] > 0, lambda: s + x[i], lambda: s * .5), jnp.float32(0)), N(1000)),
+        ('Newton', jax.vmap(lambda a: lax.fori_loop(0, 100, lambda i, x: x - (x * x * x - a) / (3 * x * x + 1e-6), jnp.float32(1))), np.abs(N(16)))]
+
+
 GROUPS = {
     'elementwise': (elementwise, (*FLOATS, *COMPLEX)), 'moved': (moved, (*FLOATS, *COMPLEX)),
     'reduced': (reduced, (*FLOATS, *COMPLEX)), 'integers': (integers, INTEGERS),
     'batches': (batches, ('float32', 'float64', 'complex64')), 'transforms': (transforms, COMPLEX),
     'convolutions': (convolutions, ('float32', 'bfloat16', 'float64')), 'special': (special, ('float32', 'float64')),
     'random': (random_numbers, ('',)), 'library': (library, ('',)), 'edits': (edits, ('',)),
+    'steps': (steps, ('',)),
 }

@@ -194,7 +194,7 @@ OptionTable compiler_option_table(CompilerSwitches& switches) {
   table.text("hekla_persistent_loops", "", switches.persistent_loops, {"true", "false"},
              "where it pays",
              "a loop of small kernels is one kernel, which a workgroup of the device runs to its "
-             "end; the CPU has no such");
+             "end, or on the CPU one function");
   table.flag("hekla_overlap_collectives", "", plan.overlap_collectives, "true",
              "kernels run while collectives wait for other devices");
   table.flag(

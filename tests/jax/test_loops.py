@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Loops of small kernels, which one workgroup of a Vulkan device runs to their end: the bits of the
-kernels one by one, and the values of jaxlib's CPU.
+"""Loops of small kernels, which one workgroup of a Vulkan device runs to their end, or one function on
+the CPU: the bits of the kernels one by one, and the values of jaxlib's CPU.
 
 An iteration reads what other points of the one before wrote, branches, holds loops of its own and
 writes rows of arrays; sizes lie on both sides of a subgroup and a workgroup, trips on both sides of

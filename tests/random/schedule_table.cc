@@ -69,6 +69,7 @@ const std::vector<Required>& required() {
       {"cpu", {"elementwise", "gather", "movement", "update"}, {"tiles of rows"}},
       {"cpu", {"movement"}, {"staged tiles"}},
       {"cpu", {"elementwise", "movement", "reduction"}, {"blocks of rows"}},
+      {"cpu", {"loop"}, {"one function", "step by step"}},
       {"vulkan",
        {"contraction", "elementwise", "fft", "gather", "movement", "random bits", "reduction",
         "scan", "scatter", "sort", "update", "window"},

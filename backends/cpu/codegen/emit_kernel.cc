@@ -7,62 +7,91 @@
 
 #include <algorithm>
 
-#include "backends/cpu/codegen/emit_body.h"
+#include "backends/cpu/codegen/emit_units.h"
 
 namespace hekla::cpu {
 namespace {
 
 // The loops around the body: units, and the vectors of a unit.
-class KernelEmitter {
+class UnitsEmitter {
  public:
-  KernelEmitter(const KernelCode& code, const std::string& symbol, llvm::Module& module)
-      : code_(code), schedule_(code.plan.schedule), context_(module.getContext()), b_(context_) {
-    llvm::Type* pointer = b_.getPtrTy();
-    auto* type =
-        llvm::FunctionType::get(b_.getVoidTy(), {pointer, b_.getInt64Ty(), b_.getInt64Ty()}, false);
-    function_ = llvm::Function::Create(type, llvm::Function::ExternalLinkage, symbol, module);
-    function_->addFnAttr(llvm::Attribute::NoUnwind);
-    function_->addFnAttr("target-cpu", code.target.cpu);
-    if (!code.target.features.empty())
-      function_->addFnAttr("target-features", code.target.features);
-    function_->addFnAttr("prefer-vector-width", std::to_string(code.target.vector_bits));
+  UnitsEmitter(const KernelCode& code, llvm::IRBuilder<>& builder,
+               const std::vector<llvm::Value*>& operands)
+      : code_(code),
+        schedule_(code.plan.schedule),
+        context_(builder.getContext()),
+        b_(builder),
+        operands_(operands),
+        function_(builder.GetInsertBlock()->getParent()) {
     index_type_ =
         code.kernel.index_type == kernel::ScalarType::kI32 ? b_.getInt32Ty() : b_.getInt64Ty();
   }
 
-  void emit() {
-    llvm::BasicBlock* entry = block("entry");
+  void emit(llvm::Value* begin, llvm::Value* end) {
+    std::vector<Bodies> bodies = begin_bodies();
+    llvm::BasicBlock* before = b_.GetInsertBlock();
     llvm::BasicBlock* header = block("units");
     llvm::BasicBlock* unit = block("unit");
-    llvm::BasicBlock* exit = block("exit");
-    b_.SetInsertPoint(entry);
-    const std::vector<llvm::Value*> operands = load_operands();
-    std::vector<Bodies> bodies;  // by kind of row, by segment
-    for (const RowKind& kind : code_.plan.kinds) {
-      bodies.emplace_back();
-      for (const Segment& segment : kind.segments) {
-        bodies.back().emplace_back(code_, segment.analysis, b_, operands).emit_level(Level::kCall);
-      }
-    }
+    llvm::BasicBlock* exit = block("units_done");
     b_.CreateBr(header);
 
     b_.SetInsertPoint(header);
     llvm::PHINode* number = b_.CreatePHI(b_.getInt64Ty(), 2, "unit");
-    number->addIncoming(function_->getArg(1), entry);
-    b_.CreateCondBr(b_.CreateICmpSLT(number, function_->getArg(2)), unit, exit);
+    number->addIncoming(begin, before);
+    b_.CreateCondBr(b_.CreateICmpSLT(number, end), unit, exit);
 
     b_.SetInsertPoint(unit);
     emit_unit(number, bodies);
-    if (code_.kernel.body.region_count() == 1) erase_unused();
     number->addIncoming(b_.CreateAdd(number, b_.getInt64(1)), b_.GetInsertBlock());
     b_.CreateBr(header);
 
     b_.SetInsertPoint(exit);
-    b_.CreateRetVoid();
+  }
+
+  void emit_all(int64_t most_unrolled) {
+    const auto units = static_cast<uint64_t>(schedule_.units());
+    unrolls_ = may_unroll(most_unrolled);
+    if (!unrolls_ && units > 1) return emit(b_.getInt64(0), b_.getInt64(units));
+    std::vector<Bodies> bodies = begin_bodies();
+    for (uint64_t i = 0; i < units; ++i) emit_unit(b_.getInt64(i), bodies);
   }
 
  private:
   using Bodies = std::vector<BodyEmitter>;
+
+  // By kind of row, by segment.
+  std::vector<Bodies> begin_bodies() {
+    std::vector<Bodies> bodies;
+    for (const RowKind& kind : code_.plan.kinds) {
+      bodies.emplace_back();
+      for (const Segment& segment : kind.segments) {
+        bodies.back().emplace_back(code_, segment.analysis, b_, operands_).emit_level(Level::kCall);
+      }
+    }
+    return bodies;
+  }
+
+  bool may_unroll(int64_t most) const {
+    if (schedule_.chunks > 1 || schedule_.tile_dimension >= 0 || code_.plan.kinds.size() > 1 ||
+        code_.kernel.body.region_count() > 1) {
+      return false;
+    }
+    int64_t vectors = 0;
+    for (const Segment& segment : code_.plan.kinds.front().segments) {
+      vectors += segment.range.size() / unrolled_lanes(segment.range.size());
+    }
+    vectors *= schedule_.rows;
+    constexpr int64_t kMostInstructions = 50;  // of a vector, where there are so many
+    return vectors <= most &&
+           vectors * static_cast<int64_t>(code_.kernel.body.size()) <= most * kMostInstructions;
+  }
+
+  // Of vectors without a rest; a point alone where there would be one.
+  int unrolled_lanes(int64_t length) const {
+    int lanes = schedule_.lanes;
+    while (lanes > length) lanes /= 2;
+    return length % lanes == 0 ? lanes : 1;
+  }
 
   llvm::BasicBlock* block(const char* name) {
     return llvm::BasicBlock::Create(context_, name, function_);
@@ -71,18 +100,6 @@ class KernelEmitter {
   llvm::ConstantInt* index(int64_t value) {
     return llvm::ConstantInt::get(llvm::cast<llvm::IntegerType>(index_type_),
                                   static_cast<uint64_t>(value));
-  }
-
-  std::vector<llvm::Value*> load_operands() {
-    std::vector<llvm::Value*> pointers;
-    llvm::MDNode* nothing = llvm::MDNode::get(context_, {});
-    for (size_t i = 0; i < code_.kernel.operands.size(); ++i) {
-      llvm::Value* slot = b_.CreateConstGEP1_64(b_.getPtrTy(), function_->getArg(0), i);
-      llvm::LoadInst* pointer = b_.CreateLoad(b_.getPtrTy(), slot);
-      pointer->setMetadata(llvm::LLVMContext::MD_invariant_load, nothing);
-      pointers.push_back(pointer);
-    }
-    return pointers;
   }
 
   // Sets the grid indices of the unit, then runs its points.
@@ -235,6 +252,13 @@ class KernelEmitter {
   // Points of which is known where they are.
   void emit_points(const Range& range, BodyEmitter& body) {
     const int64_t length = range.size();
+    if (unrolls_) {
+      const int lanes = unrolled_lanes(length);
+      for (int64_t at = range.begin; at < range.end; at += lanes) {
+        emit_vector(index(at), lanes, body);
+      }
+      return;
+    }
     int lanes = schedule_.lanes;
     while (lanes > length) lanes /= 2;
     if (length == lanes) return emit_vector(index(range.begin), lanes, body);
@@ -329,15 +353,6 @@ class KernelEmitter {
     b_.SetInsertPoint(done);
   }
 
-  // Indices of elements that became constant distances from others.
-  void erase_unused() {
-    for (llvm::BasicBlock& block : llvm::reverse(*function_)) {
-      for (llvm::Instruction& one : llvm::make_early_inc_range(llvm::reverse(block))) {
-        if (llvm::isInstructionTriviallyDead(&one)) one.eraseFromParent();
-      }
-    }
-  }
-
   void emit_vector(llvm::Value* at, int lanes, BodyEmitter& body) {
     body.begin_points(lanes);
     if (lane_dimension_ >= 0) {
@@ -351,10 +366,33 @@ class KernelEmitter {
   const Schedule& schedule_;
   const int lane_dimension_ = code_.plan.kinds.front().segments.front().analysis.lane_dimension();
   llvm::LLVMContext& context_;
-  llvm::IRBuilder<> b_;
-  llvm::Function* function_ = nullptr;
+  llvm::IRBuilder<>& b_;
+  const std::vector<llvm::Value*>& operands_;
+  llvm::Function* const function_;
   llvm::Type* index_type_ = nullptr;
+  bool unrolls_ = false;
 };
+
+std::vector<llvm::Value*> load_operands(llvm::IRBuilder<>& b, llvm::Value* table, size_t count) {
+  std::vector<llvm::Value*> pointers;
+  llvm::MDNode* nothing = llvm::MDNode::get(b.getContext(), {});
+  for (size_t i = 0; i < count; ++i) {
+    llvm::Value* slot = b.CreateConstGEP1_64(b.getPtrTy(), table, i);
+    llvm::LoadInst* pointer = b.CreateLoad(b.getPtrTy(), slot);
+    pointer->setMetadata(llvm::LLVMContext::MD_invariant_load, nothing);
+    pointers.push_back(pointer);
+  }
+  return pointers;
+}
+
+// Indices of elements that became constant distances from others.
+void erase_unused(llvm::Function& function) {
+  for (llvm::BasicBlock& block : llvm::reverse(function)) {
+    for (llvm::Instruction& one : llvm::make_early_inc_range(llvm::reverse(block))) {
+      if (llvm::isInstructionTriviallyDead(&one)) one.eraseFromParent();
+    }
+  }
+}
 
 }  // namespace
 
@@ -364,8 +402,37 @@ bool updates_in_place(const kernel::Kernel& kernel) {
       [](const kernel::KernelOperand& operand) { return operand.is_read && operand.is_written; });
 }
 
+FunctionStart begin_function(const Target& target, const std::string& symbol, size_t operand_count,
+                             llvm::IRBuilder<>& builder, llvm::Module& module) {
+  llvm::Type* number = builder.getInt64Ty();
+  auto* type =
+      llvm::FunctionType::get(builder.getVoidTy(), {builder.getPtrTy(), number, number}, false);
+  auto* function = llvm::Function::Create(type, llvm::Function::ExternalLinkage, symbol, module);
+  function->addFnAttr(llvm::Attribute::NoUnwind);
+  function->addFnAttr("target-cpu", target.cpu);
+  if (!target.features.empty()) function->addFnAttr("target-features", target.features);
+  function->addFnAttr("prefer-vector-width", std::to_string(target.vector_bits));
+  builder.SetInsertPoint(llvm::BasicBlock::Create(module.getContext(), "entry", function));
+  return {function, load_operands(builder, function->getArg(0), operand_count)};
+}
+
+void emit_units(const KernelCode& code, llvm::IRBuilder<>& builder,
+                const std::vector<llvm::Value*>& operands, llvm::Value* begin, llvm::Value* end) {
+  UnitsEmitter(code, builder, operands).emit(begin, end);
+}
+
+void emit_all_units(const KernelCode& code, llvm::IRBuilder<>& builder,
+                    const std::vector<llvm::Value*>& operands, int64_t most_unrolled) {
+  UnitsEmitter(code, builder, operands).emit_all(most_unrolled);
+}
+
 void emit_kernel(const KernelCode& code, const std::string& symbol, llvm::Module& module) {
-  KernelEmitter(code, symbol, module).emit();
+  llvm::IRBuilder<> builder(module.getContext());
+  const FunctionStart start =
+      begin_function(code.target, symbol, code.kernel.operands.size(), builder, module);
+  emit_units(code, builder, start.operands, start.function->getArg(1), start.function->getArg(2));
+  builder.CreateRetVoid();
+  if (code.kernel.body.region_count() == 1) erase_unused(*start.function);
 }
 
 }  // namespace hekla::cpu

@@ -36,12 +36,13 @@ constexpr double kUnknownTrips = kernel::kUnknownTrips;
 
 class Run {
  public:
-  Run(const plan::LaunchPlan& plan, const CompiledKernels& code,
+  Run(const plan::LaunchPlan& plan, const CompiledKernels& code, const LoopCodes& loops,
       const std::vector<PreparedContraction>& contractions, const RowGroups& row_groups,
       int vector_bits, const LaunchMemory& memory, const RunOptions& options,
       std::atomic<int64_t>& host_steps, plan::StepDetails& details)
       : plan_(plan),
         code_(code),
+        loops_(loops),
         contractions_(contractions),
         row_groups_(row_groups),
         vector_bits_(vector_bits),
@@ -263,7 +264,24 @@ class Run {
     return ok_status();
   }
 
+  // Null: the loop runs step by step.
+  const LoopFunction* function_of(const void* loop) const {
+    if (loops_.empty()) return nullptr;
+    const auto it = loops_.find(loop);
+    return it == loops_.end() ? nullptr : &it->second;
+  }
+
+  Status run(const LoopFunction& loop) const {
+    static const std::atomic<bool> never = false;
+    std::vector<const void*> operands;
+    for (const Slice& base : loop.memory->bases()) operands.push_back(address(base));
+    operands.push_back(options_.cancelled != nullptr ? options_.cancelled : &never);
+    loop.function(operands.data(), 0, 0);
+    return check_cancelled();
+  }
+
   Status run(const plan::RepeatStep& loop) {
+    if (const LoopFunction* function = function_of(&loop)) return run(*function);
     return with_prepared(loop.body, [&](const auto& body) -> Status {
       for (int64_t i = 0; i < loop.count; ++i) HEKLA_RETURN_IF_ERROR(run(body));
       return ok_status();
@@ -271,6 +289,7 @@ class Run {
   }
 
   Status run(const plan::WhileStep& loop) {
+    if (const LoopFunction* function = function_of(&loop)) return run(*function);
     return with_prepared(loop.condition, [&](const auto& condition) {
       return with_prepared(loop.body, [&](const auto& body) -> Status {
         const std::byte* predicate = address(loop.predicate);
@@ -300,6 +319,7 @@ class Run {
 
   const plan::LaunchPlan& plan_;
   const CompiledKernels& code_;
+  const LoopCodes& loops_;
   const std::vector<PreparedContraction>& contractions_;
   const RowGroups& row_groups_;
   const int vector_bits_;
@@ -382,11 +402,12 @@ class Program::Estimate {
 
 Result<std::shared_ptr<const Program>> Program::create(std::shared_ptr<const plan::LaunchPlan> plan,
                                                        KernelCompiler& compiler,
-                                                       uint64_t schedule_seed) {
+                                                       uint64_t schedule_seed,
+                                                       plan::PersistentLoops loops) {
   HEKLA_RETURN_IF_ERROR(plan::check(*plan));
   std::shared_ptr<Program> program(new Program(plan));
   program->vector_bits_ = compiler.target().vector_bits;
-  HEKLA_RETURN_IF_ERROR(program->compile(compiler, schedule_seed));
+  HEKLA_RETURN_IF_ERROR(program->compile(compiler, schedule_seed, loops));
   for (const kernel::Contraction& contraction : plan->contractions) {
     program->contractions_.emplace_back(contraction, kernels_of(compiler.target()), schedule_seed);
   }
@@ -401,13 +422,13 @@ Result<std::shared_ptr<const Program>> Program::create(std::shared_ptr<const pla
   return std::shared_ptr<const Program>(std::move(program));
 }
 
-Status Program::compile(KernelCompiler& compiler, uint64_t schedule_seed) {
-  RequestList list = list_requests(*plan_, compiler.target().vector_bits);
-  for (KernelRequest& request : list.requests) request.schedule_seed = schedule_seed;
+Status Program::compile(KernelCompiler& compiler, uint64_t schedule_seed,
+                        plan::PersistentLoops loops) {
+  RequestList list = list_requests(*plan_, compiler.target().vector_bits, loops, schedule_seed);
   Result<std::shared_ptr<const CompiledKernels>> code =
       internal_error("the kernels were not compiled");
   try {
-    code = compiler.compile(list.requests);
+    code = compiler.compile(list.requests, list.loops.loops);
   } catch (const std::exception& error) {
     code = resource_exhausted("compiling {} kernels: {}", list.requests.size(), error.what());
   }
@@ -432,6 +453,14 @@ Status Program::compile(KernelCompiler& compiler, uint64_t schedule_seed) {
     if (is_right) row_groups_.try_emplace(group, *group, blocks, prepared);
   }
   requests_ = std::move(list.requests);
+  loops_ = std::move(list.loops);
+  for (size_t i = 0; i < loops_.loops.size(); ++i) {
+    std::visit(
+        [&](const auto& loop) {
+          loop_codes_[&loop] = {code_->loops[i], loops_.loops[i].memory};
+        },
+        loops_.loops[i].loop->what);
+  }
   return ok_status();
 }
 
@@ -451,7 +480,7 @@ int64_t Program::arena_bytes() const {
 
 Status Program::run(const LaunchMemory& memory, const RunOptions& options) const {
   try {
-    Run run(*plan_, *code_, contractions_, row_groups_, vector_bits_, memory, options,
+    Run run(*plan_, *code_, loop_codes_, contractions_, row_groups_, vector_bits_, memory, options,
             host_steps_run_, details_);
     const Status status = run.run(plan_->steps);
     run.times().log();

@@ -2,7 +2,8 @@
 // Program: a launch plan with its kernels as native code, ready to run any number of times at once.
 //
 // Immutable. It knows nothing of devices and buffers: a launch gives addresses. Steps run in the
-// plan's order on the caller's thread; large kernels and copies are split over the thread pool.
+// plan's order on the caller's thread; large kernels and copies are split over the thread pool, and
+// loops of small kernels are one function each.
 #pragma once
 
 #include <atomic>
@@ -12,8 +13,10 @@
 #include <vector>
 
 #include "backends/compiler/plan/launch_plan.h"
+#include "backends/compiler/plan/plan_options.h"
 #include "backends/compiler/plan/step_details.h"
 #include "backends/cpu/contraction/contraction.h"
+#include "backends/cpu/execute/persistent_loops.h"
 #include "backends/cpu/execute/row_blocks.h"
 #include "backends/cpu/jit/kernel_compiler.h"
 #include "backends/reference/launch_context.h"
@@ -46,18 +49,26 @@ struct RunOptions : reference::LaunchContext {
 // The row groups of a plan that run block by block.
 using RowGroups = std::unordered_map<const plan::RowsStep*, PreparedRows>;
 
+// A loop that is one function: that, and what buffers it is given.
+struct LoopFunction {
+  KernelFunction function = nullptr;
+  std::shared_ptr<const LoopMemory> memory;
+};
+using LoopCodes = std::unordered_map<const void*, LoopFunction>;  // by RepeatStep or WhileStep
+
 class Program {
  public:
   // Compiles the plan's kernels. INTERNAL: the plan names memory that it does not have.
-  // `schedule_seed`: see plan_kernel and PreparedContraction.
-  static Result<std::shared_ptr<const Program>> create(std::shared_ptr<const plan::LaunchPlan> plan,
-                                                       KernelCompiler& compiler,
-                                                       uint64_t schedule_seed = 0);
+  // `schedule_seed`: see plan_kernel, PreparedContraction and find_persistent_loops.
+  static Result<std::shared_ptr<const Program>> create(
+      std::shared_ptr<const plan::LaunchPlan> plan, KernelCompiler& compiler,
+      uint64_t schedule_seed = 0, plan::PersistentLoops loops = plan::PersistentLoops::kWherePays);
 
   const plan::LaunchPlan& plan() const { return *plan_; }
   const CompiledKernels& code() const { return *code_; }
   // What was compiled, in the order of `code`: the plan's kernels, then more forms of some.
   const std::vector<KernelRequest>& requests() const { return requests_; }
+  const FoundLoops& loops() const { return loops_; }
   const std::vector<PreparedContraction>& contractions() const { return contractions_; }
   // What a launch needs of the plan's arenas: less where all rows go a few at a time.
   std::vector<int64_t> arenas() const;
@@ -75,11 +86,13 @@ class Program {
  private:
   Program(std::shared_ptr<const plan::LaunchPlan> plan) : plan_(std::move(plan)) {}
   class Estimate;
-  Status compile(KernelCompiler& compiler, uint64_t schedule_seed);
+  Status compile(KernelCompiler& compiler, uint64_t schedule_seed, plan::PersistentLoops loops);
 
   const std::shared_ptr<const plan::LaunchPlan> plan_;  // shared with whoever shows it
   std::shared_ptr<const CompiledKernels> code_;
   std::vector<KernelRequest> requests_;
+  FoundLoops loops_;
+  LoopCodes loop_codes_;
   std::vector<PreparedContraction> contractions_;     // those of the plan
   std::deque<PreparedContraction> row_contractions_;  // those in row groups
   RowGroups row_groups_;

@@ -9,6 +9,7 @@
 #include <mutex>
 #include <unordered_map>
 
+#include "backends/compiler/plan/visit.h"
 #include "backends/cpu/jit/linker.h"
 #include "backends/cpu/jit/object_code.h"
 #include "backends/cpu/jit/object_store.h"
@@ -30,12 +31,13 @@ std::string hash_of(const std::string& text) {
 
 void run_nothing(const void* const*, int64_t, int64_t) {}
 
-// One kernel to compile, with what the emitter wants to know about it.
+// One kernel or loop to compile, with what the emitter wants to know about it.
 struct Job {
-  const kernel::Kernel* kernel;
-  bool may_alias;
-  std::string symbol;  // from the content: equal kernels, equal symbols
+  const kernel::Kernel* kernel = nullptr;
+  bool may_alias = false;
+  std::string symbol;  // from the content: equal code, equal symbols
   KernelPlan plan;
+  const LoopRequest* loop = nullptr;  // instead of a kernel
 };
 
 struct Bin {
@@ -66,7 +68,7 @@ class Compiler : public KernelCompiler {
         store_(cache_folder, fmt::format("{} {}", generator_version(), writer_->target().key())) {}
 
   Result<std::shared_ptr<const CompiledKernels>> compile(
-      std::span<const KernelRequest> requests) override {
+      std::span<const KernelRequest> requests, std::span<const LoopRequest> loops) override {
     const auto start = std::chrono::steady_clock::now();
     auto result = std::make_shared<CompiledKernels>();
     std::vector<std::unique_ptr<Job>> jobs;
@@ -84,8 +86,15 @@ class Compiler : public KernelCompiler {
         continue;
       }
       std::unique_ptr<Job> job = make_job(request);
-      symbols.push_back(job->symbol);
       schedules.push_back(job->plan.schedule);
+      symbols.push_back(request.needs_code ? job->symbol : "");
+      if (!request.needs_code) continue;
+      if (job_of.emplace(job->symbol, jobs.size()).second) jobs.push_back(std::move(job));
+    }
+    std::vector<std::string> loop_symbols;
+    for (const LoopRequest& loop : loops) {
+      std::unique_ptr<Job> job = make_job(loop);
+      loop_symbols.push_back(job->symbol);
       if (job_of.emplace(job->symbol, jobs.size()).second) jobs.push_back(std::move(job));
     }
 
@@ -94,19 +103,25 @@ class Compiler : public KernelCompiler {
       HEKLA_RETURN_IF_ERROR(add_missing(jobs, known, *result));
       remember(known);
       log_message(
-          LogLevel::kVerbose, "cpu: {} kernels: {} compiled, {} from disk, {:.1f} ms", jobs.size(),
-          result->compiled_count, result->loaded_count,
+          LogLevel::kVerbose, "cpu: {} kernels and loops: {} compiled, {} from disk, {:.1f} ms",
+          jobs.size(), result->compiled_count, result->loaded_count,
           std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start)
               .count());
     }
     for (size_t i = 0; i < symbols.size(); ++i) {
       if (symbols[i].empty()) {
-        result->kernels.push_back({run_nothing, schedules[i]});
+        const bool has_points = schedules[i].units() > 0;
+        result->kernels.push_back({has_points ? nullptr : run_nothing, schedules[i]});
         continue;
       }
       const Known& kernel = known[symbols[i]];
       result->kernels.push_back({kernel.function, schedules[i]});
       result->objects.push_back(kernel.object);
+    }
+    for (const std::string& symbol : loop_symbols) {
+      const Known& loop = known[symbol];
+      result->loops.push_back(loop.function);
+      result->objects.push_back(loop.object);
     }
     result->objects = distinct(std::move(result->objects));
     for (const ObjectRef& object : result->objects) {
@@ -117,12 +132,16 @@ class Compiler : public KernelCompiler {
 
   const Target& target() const override { return writer_->target(); }
   Result<std::string> llvm_text(const KernelRequest& request) override {
-    const std::unique_ptr<Job> job = make_job(request);
-    return writer_->llvm_text({named(*job)});
+    return writer_->llvm_text({named(*make_job(request))});
+  }
+  Result<std::string> llvm_text(const LoopRequest& request) override {
+    return writer_->llvm_text({named(*make_job(request))});
   }
   Result<std::string> assembly_text(const KernelRequest& request) override {
-    const std::unique_ptr<Job> job = make_job(request);
-    return writer_->assembly_text({named(*job)});
+    return writer_->assembly_text({named(*make_job(request))});
+  }
+  Result<std::string> assembly_text(const LoopRequest& request) override {
+    return writer_->assembly_text({named(*make_job(request))});
   }
 
  private:
@@ -233,14 +252,7 @@ class Compiler : public KernelCompiler {
     KernelPlan plan = plan_kernel(kernel, writer_->target().vector_bits, request.blocks,
                                   request.schedule_seed, request.tiles, request.strided);
     const bool may_alias = request.may_alias || updates_in_place(kernel);
-    // Whether points may run twice matters only where a row ends within a vector.
-    const Schedule& schedule = plan.schedule;
-    const bool matters = !schedule.is_whole() || plan.kinds.back().segments.size() > 1;
-    std::string text = fmt::format("{}{}", matters && may_alias, to_string(kernel));
-    // What else the code depends on. Blocks of rows and whole grids often come to the same.
-    text += fmt::format("{} lanes {} points dimension {} by {} staged {}", schedule.lanes,
-                        schedule.chunk, schedule.tile_dimension, schedule.tile_rows,
-                        fmt::join(schedule.staged, ","));
+    std::string text = text_of(kernel, plan, may_alias);
     if (request.tiles != TileUse::kChosen || request.strided != StridedUse::kShuffles) {
       text += fmt::format("tiles {} strided {}", static_cast<int>(request.tiles),
                           static_cast<int>(request.strided));
@@ -249,17 +261,75 @@ class Compiler : public KernelCompiler {
     return std::make_unique<Job>(Job{&kernel, may_alias, "k" + hash_of(text), std::move(plan)});
   }
 
-  NamedKernel named(const Job& job) const {
-    return {{*job.kernel, job.plan, writer_->target(), job.may_alias}, job.symbol};
+  // What the code of a kernel depends on. Blocks of rows and whole grids often come to the same.
+  static std::string text_of(const kernel::Kernel& kernel, const KernelPlan& plan, bool may_alias) {
+    // Whether points may run twice matters only where a row ends within a vector.
+    const Schedule& schedule = plan.schedule;
+    const bool matters = !schedule.is_whole() || plan.kinds.back().segments.size() > 1;
+    return fmt::format("{}{} lanes {} points {} dimension {} by {} staged {}", matters && may_alias,
+                       to_string(kernel), schedule.lanes, schedule.chunk, schedule.tile_dimension,
+                       schedule.tile_rows, fmt::join(schedule.staged, ","));
   }
 
-  // The largest kernels first, each into the module that has least.
+  static std::unique_ptr<Job> make_job(const LoopRequest& request) {
+    std::string text = steps_text(*request.loop);
+    if (request.schedule_seed != 0) text += fmt::format(" drawn {}", request.schedule_seed);
+    text += fmt::format(" unrolled {}", request.most_unrolled);
+    for (const plan::Slice& base : request.memory->bases()) text += to_string(base);
+    plan::for_each_slice_within(*request.loop, *request.plan, [&](const auto& slice, plan::Use) {
+      text += fmt::format(" {} {}", request.memory->base_of(slice), slice.offset);
+      text += fmt::format(" {} {}", slice.bytes, request.memory->region_of(slice));
+    });
+    for (const LoopKernel& one : request.kernels) {
+      const kernel::Kernel& kernel = request.plan->kernels[static_cast<size_t>(one.number)];
+      text += fmt::format(" {} {}", one.number, text_of(kernel, *one.plan, one.may_alias));
+    }
+    auto job = std::make_unique<Job>();
+    job->symbol = "l" + hash_of(text);
+    job->loop = &request;
+    return job;
+  }
+
+  // What runs in it, in which order and how often.
+  static std::string steps_text(const plan::Step& step) {
+    std::string text = fmt::format("{}", step.what.index());
+    if (const auto* kernel = std::get_if<plan::KernelStep>(&step.what)) {
+      text += fmt::format(" {}", kernel->kernel);
+    } else if (const auto* loop = std::get_if<plan::RepeatStep>(&step.what)) {
+      text += fmt::format(" {}", loop->count);
+    }
+    plan::for_each_list(step, [&](const plan::Steps& steps) {
+      text += "(";
+      for (const plan::Step& inner : steps) text += steps_text(inner) + ",";
+      text += ")";
+    });
+    return text;
+  }
+
+  NamedCode named(const Job& job) const {
+    if (job.loop != nullptr) {
+      const LoopRequest& loop = *job.loop;
+      return {LoopCode{*loop.plan, *loop.loop, *loop.memory, loop.kernels, writer_->target(),
+                       loop.most_unrolled},
+              job.symbol};
+    }
+    return {KernelCode{*job.kernel, job.plan, writer_->target(), job.may_alias}, job.symbol};
+  }
+
+  // The largest kernels first, each into the module that has least; a loop has one of its own.
   static std::vector<Bin> make_bins(const std::vector<const Job*>& jobs) {
     std::vector<const Job*> long_bodies, others;
+    std::vector<Bin> bins;
     for (const Job* job : jobs) {
-      (has_long_body(*job->kernel) ? long_bodies : others).push_back(job);
+      if (job->loop != nullptr) {
+        bins.emplace_back().jobs.push_back(job);
+      } else {
+        (has_long_body(*job->kernel) ? long_bodies : others).push_back(job);
+      }
     }
-    std::vector<Bin> bins = fill_bins(std::move(long_bodies), kLongKernelsPerModule);
+    for (Bin& bin : fill_bins(std::move(long_bodies), kLongKernelsPerModule)) {
+      bins.push_back(std::move(bin));
+    }
     for (Bin& bin : fill_bins(std::move(others), kKernelsPerModule)) {
       bins.push_back(std::move(bin));
     }
@@ -284,12 +354,12 @@ class Compiler : public KernelCompiler {
   }
 
   Status compile_bin(const Bin& bin, LinkedObject& object) const {
-    std::vector<NamedKernel> kernels;
+    std::vector<NamedCode> parts;
     for (const Job* job : bin.jobs) {
-      kernels.push_back(named(*job));
+      parts.push_back(named(*job));
       object.file.symbols.push_back(job->symbol);
     }
-    HEKLA_ASSIGN_OR_RETURN(object.file.bytes, writer_->object_file(kernels));
+    HEKLA_ASSIGN_OR_RETURN(object.file.bytes, writer_->object_file(parts));
     return link(object);
   }
 

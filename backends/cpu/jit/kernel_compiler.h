@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// KernelCompiler: kernels in, native functions out.
+// KernelCompiler: kernels and loops of them in, native functions out.
 //
 // Kernels are put into modules of about eight, which are compiled in parallel on the process's
 // thread pool and linked into memory. A kernel that a living set of code has already is not
@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "backends/compiler/kernel/kernel.h"
+#include "backends/cpu/codegen/emit_loop.h"
 #include "backends/cpu/codegen/schedule.h"
 #include "backends/cpu/codegen/target.h"
 #include "runtime/base/status.h"
@@ -33,10 +34,22 @@ struct KernelRequest {
   uint64_t schedule_seed = 0;  // see plan_kernel
   TileUse tiles = TileUse::kChosen;
   StridedUse strided = StridedUse::kShuffles;
+  // Off: only the schedule is wanted, as the kernel runs in loops that are functions alone.
+  bool needs_code = true;
+};
+
+// A loop as one function (codegen/emit_loop.h).
+struct LoopRequest {
+  const plan::LaunchPlan* plan = nullptr;
+  const plan::Step* loop = nullptr;
+  std::shared_ptr<const LoopMemory> memory;
+  std::vector<LoopKernel> kernels;
+  uint64_t schedule_seed = 0;  // that the kernels' plans were drawn by
+  int64_t most_unrolled = 8;   // vectors of a kernel, see LoopCode
 };
 
 struct CompiledKernel {
-  KernelFunction function = nullptr;
+  KernelFunction function = nullptr;  // null: no code was asked for
   Schedule schedule;
 };
 
@@ -45,10 +58,11 @@ struct LinkedObject;
 // Code of one executable: immutable.
 struct CompiledKernels {
   std::vector<CompiledKernel> kernels;                       // in the order of the requests
+  std::vector<KernelFunction> loops;                         // likewise; arguments as emit_loop's
   std::vector<std::shared_ptr<const LinkedObject>> objects;  // keep the functions alive
   int64_t code_bytes = 0;
-  int64_t compiled_count = 0;  // kernels that were neither there before nor on disk
-  int64_t loaded_count = 0;    // kernels that came from disk
+  int64_t compiled_count = 0;  // kernels and loops that were neither there before nor on disk
+  int64_t loaded_count = 0;    // those that came from disk
 };
 
 class KernelCompiler {
@@ -64,10 +78,12 @@ class KernelCompiler {
   // The kernels' bodies verify; a grid with a zero gives a kernel of no units. INTERNAL, with the
   // kernel's name: LLVM refused it.
   virtual Result<std::shared_ptr<const CompiledKernels>> compile(
-      std::span<const KernelRequest> requests) = 0;
-  // What is generated for one kernel, for people: LLVM IR, or the assembly.
+      std::span<const KernelRequest> requests, std::span<const LoopRequest> loops = {}) = 0;
+  // What is generated for one kernel or loop, for people: LLVM IR, or the assembly.
   virtual Result<std::string> llvm_text(const KernelRequest& request) = 0;
+  virtual Result<std::string> llvm_text(const LoopRequest& request) = 0;
   virtual Result<std::string> assembly_text(const KernelRequest& request) = 0;
+  virtual Result<std::string> assembly_text(const LoopRequest& request) = 0;
 };
 
 }  // namespace hekla::cpu

@@ -11,11 +11,18 @@
 #include <llvm/IR/Verifier.h>
 #include <llvm/MC/TargetRegistry.h>
 #include <llvm/Pass.h>
+#include <llvm/Passes/PassBuilder.h>
 #include <llvm/Support/ErrorHandling.h>
 #include <llvm/Support/TargetSelect.h>
 #include <llvm/Support/raw_ostream.h>
 #include <llvm/Target/TargetMachine.h>
 #include <llvm/Target/TargetOptions.h>
+#include <llvm/Transforms/Scalar/ADCE.h>
+#include <llvm/Transforms/Scalar/DeadStoreElimination.h>
+#include <llvm/Transforms/Scalar/EarlyCSE.h>
+#include <llvm/Transforms/Scalar/GVN.h>
+#include <llvm/Transforms/Scalar/LICM.h>
+#include <llvm/Transforms/Scalar/SimplifyCFG.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -23,16 +30,22 @@
 namespace hekla::cpu {
 namespace {
 
+std::string names_of(const std::vector<NamedCode>& parts) {
+  std::string text;
+  for (const NamedCode& part : parts) {
+    const auto* kernel = std::get_if<KernelCode>(&part.code);
+    text += text.empty() ? "" : ", ";
+    text += kernel != nullptr ? "kernel " + kernel->kernel.name : "a loop";
+  }
+  return text;
+}
+
 // For the message of a fatal error inside of LLVM.
-thread_local const std::vector<NamedKernel>* compiling = nullptr;
+thread_local const std::vector<NamedCode>* compiling = nullptr;
 
 void on_fatal_error(void*, const char* reason, bool) {
-  std::string names;
-  if (compiling != nullptr) {
-    for (const NamedKernel& kernel : *compiling) names += " " + kernel.code.kernel.name;
-  }
-  std::fprintf(stderr, "hekla: LLVM gave up: %s; it was compiling the kernels:%s\n", reason,
-               names.empty() ? " none" : names.c_str());
+  std::fprintf(stderr, "hekla: LLVM gave up: %s; it was compiling: %s\n", reason,
+               compiling == nullptr ? "nothing" : names_of(*compiling).c_str());
 }
 
 void initialize_llvm() {
@@ -77,12 +90,35 @@ class LongBodyPasses : public llvm::legacy::PassManager {
   }
 };
 
-std::string names_of(const std::vector<NamedKernel>& kernels) {
-  std::string text;
-  for (const NamedKernel& kernel : kernels) {
-    text += (text.empty() ? "" : ", ") + kernel.code.kernel.name;
+// What kernels of a loop hand each other goes through registers, also from one iteration to the
+// next, and what does not change is computed in front. None of these passes changes the bits of a
+// result.
+void run_loop_passes(llvm::Module& module, llvm::TargetMachine& machine) {
+  llvm::LoopAnalysisManager loops;
+  llvm::FunctionAnalysisManager functions;
+  llvm::CGSCCAnalysisManager components;
+  llvm::ModuleAnalysisManager modules;
+  llvm::PassBuilder builder(&machine);
+  builder.registerModuleAnalyses(modules);
+  builder.registerCGSCCAnalyses(components);
+  builder.registerFunctionAnalyses(functions);
+  builder.registerLoopAnalyses(loops);
+  builder.crossRegisterProxies(loops, functions, components, modules);
+  const auto hoist = [] {
+    return llvm::createFunctionToLoopPassAdaptor(llvm::LICMPass(llvm::LICMOptions()),
+                                                 /*UseMemorySSA=*/true);
+  };
+  llvm::FunctionPassManager passes;
+  passes.addPass(llvm::EarlyCSEPass(/*UseMemorySSA=*/true));
+  passes.addPass(hoist());
+  passes.addPass(llvm::GVNPass());
+  passes.addPass(hoist());
+  passes.addPass(llvm::DSEPass());
+  passes.addPass(llvm::SimplifyCFGPass());
+  passes.addPass(llvm::ADCEPass());
+  for (llvm::Function& function : module) {
+    if (!function.isDeclaration()) passes.run(function, functions);
   }
-  return text;
 }
 
 }  // namespace
@@ -135,29 +171,38 @@ void ObjectWriter::give_back(std::unique_ptr<llvm::TargetMachine> machine) {
   machines_.push_back(std::move(machine));
 }
 
-Result<std::string> ObjectWriter::object_file(const std::vector<NamedKernel>& kernels) {
-  return write(kernels, Form::kObject);
+Result<std::string> ObjectWriter::object_file(const std::vector<NamedCode>& parts) {
+  return write(parts, Form::kObject);
 }
-Result<std::string> ObjectWriter::llvm_text(const std::vector<NamedKernel>& kernels) {
-  return write(kernels, Form::kLlvm);
+Result<std::string> ObjectWriter::llvm_text(const std::vector<NamedCode>& parts) {
+  return write(parts, Form::kLlvm);
 }
-Result<std::string> ObjectWriter::assembly_text(const std::vector<NamedKernel>& kernels) {
-  return write(kernels, Form::kAssembly);
+Result<std::string> ObjectWriter::assembly_text(const std::vector<NamedCode>& parts) {
+  return write(parts, Form::kAssembly);
 }
 
-Result<std::string> ObjectWriter::write(const std::vector<NamedKernel>& kernels, Form form) {
+Result<std::string> ObjectWriter::write(const std::vector<NamedCode>& parts, Form form) {
   std::string errors;
   llvm::LLVMContext context;
   context.setDiagnosticHandler(std::make_unique<Diagnostics>(errors));
-  const bool are_long = std::all_of(kernels.begin(), kernels.end(), [](const NamedKernel& kernel) {
-    return has_long_body(kernel.code.kernel);
-  });
+  bool are_long = true, has_loops = false;
+  for (const NamedCode& part : parts) {
+    const auto* kernel = std::get_if<KernelCode>(&part.code);
+    are_long = are_long && kernel != nullptr && has_long_body(kernel->kernel);
+    has_loops = has_loops || kernel == nullptr;
+  }
   HEKLA_ASSIGN_OR_RETURN(std::unique_ptr<llvm::TargetMachine> machine, take_machine());
   llvm::Module module("kernels", context);
   module.setTargetTriple(target_.triple);
   module.setDataLayout(machine->createDataLayout());
-  compiling = &kernels;
-  for (const NamedKernel& kernel : kernels) emit_kernel(kernel.code, kernel.symbol, module);
+  compiling = &parts;
+  for (const NamedCode& part : parts) {
+    if (const auto* kernel = std::get_if<KernelCode>(&part.code)) {
+      emit_kernel(*kernel, part.symbol, module);
+    } else {
+      emit_loop(std::get<LoopCode>(part.code), part.symbol, module);
+    }
+  }
 #ifdef HEKLA_CHECKS
   {
     std::string text;
@@ -165,10 +210,11 @@ Result<std::string> ObjectWriter::write(const std::vector<NamedKernel>& kernels,
     if (llvm::verifyModule(module, &out)) {
       compiling = nullptr;
       give_back(std::move(machine));
-      return internal_error("kernels {}: bad LLVM IR: {}", names_of(kernels), text);
+      return internal_error("{}: bad LLVM IR: {}", names_of(parts), text);
     }
   }
 #endif
+  if (has_loops) run_loop_passes(module, *machine);
   std::string result;
   if (form == Form::kLlvm) {
     llvm::raw_string_ostream out(result);
@@ -193,7 +239,7 @@ Result<std::string> ObjectWriter::write(const std::vector<NamedKernel>& kernels,
   }
   compiling = nullptr;
   give_back(std::move(machine));
-  if (!errors.empty()) return internal_error("kernels {}: LLVM: {}", names_of(kernels), errors);
+  if (!errors.empty()) return internal_error("{}: LLVM: {}", names_of(parts), errors);
   return result;
 }
 

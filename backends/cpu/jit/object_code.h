@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Object code: several kernels as one LLVM module and its object file or assembly.
+// Object code: several kernels and loops as one LLVM module and its object file or assembly.
+// Kernels are compiled as they are emitted; over loops a few passes of LLVM's go before.
 //
 // Pure but for LLVM's global tables, which are set up once. Any thread; target machines are kept
 // for later calls.
@@ -8,9 +9,11 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "backends/cpu/codegen/emit_kernel.h"
+#include "backends/cpu/codegen/emit_loop.h"
 
 namespace llvm {
 class TargetMachine;
@@ -18,8 +21,8 @@ class TargetMachine;
 
 namespace hekla::cpu {
 
-struct NamedKernel {
-  KernelCode code;
+struct NamedCode {
+  std::variant<KernelCode, LoopCode> code;
   std::string symbol;
 };
 
@@ -36,14 +39,14 @@ class ObjectWriter {
   ~ObjectWriter();
 
   const Target& target() const { return target_; }
-  Result<std::string> object_file(const std::vector<NamedKernel>& kernels);
-  Result<std::string> llvm_text(const std::vector<NamedKernel>& kernels);
-  Result<std::string> assembly_text(const std::vector<NamedKernel>& kernels);
+  Result<std::string> object_file(const std::vector<NamedCode>& parts);
+  Result<std::string> llvm_text(const std::vector<NamedCode>& parts);
+  Result<std::string> assembly_text(const std::vector<NamedCode>& parts);
 
  private:
   enum class Form { kObject, kLlvm, kAssembly };
   explicit ObjectWriter(Target target);
-  Result<std::string> write(const std::vector<NamedKernel>& kernels, Form form);
+  Result<std::string> write(const std::vector<NamedCode>& parts, Form form);
   Result<std::unique_ptr<llvm::TargetMachine>> take_machine();
   void give_back(std::unique_ptr<llvm::TargetMachine> machine);
 

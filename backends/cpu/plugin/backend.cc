@@ -130,7 +130,8 @@ class CpuBackend : public pjrt::Backend {
     HEKLA_RETURN_IF_ERROR(check_host_steps(*plan, grid, fallbacks, host_programs));
     HEKLA_RETURN_IF_ERROR(pjrt::check_fallbacks(options_.fail_on_fallback, fallbacks));
     HEKLA_ASSIGN_OR_RETURN(std::shared_ptr<const Program> program,
-                           Program::create(plan, *compiler_, request.options.schedule_seed));
+                           Program::create(plan, *compiler_, request.options.schedule_seed,
+                                           request.options.plan.persistent_loops));
     HEKLA_ASSIGN_OR_RETURN(ffi::CallsRef calls, reference::instantiate_calls(host_programs));
     return std::unique_ptr<pjrt::BackendExecutable>(std::make_unique<CpuExecutable>(
         std::move(program), devices_, compiler_,

@@ -234,6 +234,8 @@ std::vector<plan::Decision> CpuExecutable::decisions() const {
     const auto number = static_cast<size_t>(request.kernel - plan.kernels.data());
     decisions.push_back({plan::kernel_title(plan, number), asked.take()});
   }
+  const std::vector<plan::Decision>& loops = program_->loops().decisions;
+  decisions.insert(decisions.end(), loops.begin(), loops.end());
   for (size_t i = 0; i < plan.contractions.size(); ++i) {
     decisions.push_back(
         {fmt::format("contraction {} {}", i, kernel::to_string(plan.contractions[i])),
@@ -253,6 +255,11 @@ Result<std::string> CpuExecutable::artefact(std::string_view form) const {
       const KernelPlan kernel_plan =
           plan_kernel(*request.kernel, vector_bits, request.blocks, request.schedule_seed);
       text += fmt::format("{}: {}\n", request.kernel->name, schedule_name(kernel_plan));
+    }
+    for (const plan::Decision& loop : program_->loops().decisions) {
+      const auto& ways = loop.implementations;
+      const auto taken = std::ranges::find(ways, "", &kernel::Implementation::refusal);
+      if (taken != ways.end()) text += fmt::format("loop: {}\n", taken->name);
     }
     for (const PreparedContraction& contraction : program_->contractions()) {
       text += fmt::format("packed contraction: {}\n", contraction.schedule_name());
@@ -275,6 +282,13 @@ Result<std::string> CpuExecutable::artefact(std::string_view form) const {
     // Both languages begin comments differently; the CPU's assembler takes this one.
     text += fmt::format("{} kernel {} {}\n{}\n", form == "llvm" ? ";" : "#",
                         request.kernel - plan.kernels.data(), request.kernel->name, code);
+  }
+  for (const LoopRequest& request : program_->loops().loops) {
+    HEKLA_ASSIGN_OR_RETURN(const std::string code, form == "llvm"
+                                                       ? compiler_->llvm_text(request)
+                                                       : compiler_->assembly_text(request));
+    text += fmt::format("{} {}\n{}\n", form == "llvm" ? ";" : "#",
+                        plan::to_string(*request.loop, plan), code);
   }
   return text;
 }
