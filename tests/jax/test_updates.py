@@ -87,6 +87,31 @@ def test_windows_that_overlap(device, cpu, shape, part):
     check_same(device, cpu, function, [array(int(np.prod(n))).reshape(n) for n in (shape, part)])
 
 
+WINDOWS = {
+    'of itself': lambda w, x, i: w * 2 + w,
+    'of itself and others': lambda w, x, i: jnp.maximum(w, x[:w.shape[0]].reshape(w.shape[0], -1)[:, :1] + i) - w,
+    'of its transpose': lambda w, x, i: w[::-1] - w,
+    'of its sum': lambda w, x, i: w + w.sum() % 7,
+    'of a product': lambda w, x, i: w + jnp.einsum('ij,jk->ik', jnp.ones((w.shape[0], 3), w.dtype), w[:3]) % 5,
+    'of what is shaped in between': lambda w, x, i: (w.reshape(-1) + 1).reshape(w.shape) % 11,
+}
+
+
+@pytest.mark.parametrize('shape, part', (((5, 9), (3, 9)), ((5, 9), (4, 2)), ((33, 320), (16, 320)), ((33, 320), (7, 31)),
+                                         ((300, 257), (150, 257)), ((70_001, 1), (40_000, 1))))
+@pytest.mark.parametrize('name', WINDOWS)
+def test_windows_made_of_themselves(device, cpu, name, shape, part):
+    """Where an element goes back to where it was read nothing lies in between."""
+    make = WINDOWS[name]
+
+    def step(x, at, i):
+        place = (at, at % (shape[1] - part[1] + 1))
+        return lax.dynamic_update_slice(x, make(lax.dynamic_slice(x, place, part), x, i), place)
+
+    x = array(int(np.prod(shape))).reshape(shape)
+    check_same(device, cpu, loop(step), [x, jnp.array([0, 1, 2, shape[0], -1, shape[0] // 2])])
+
+
 def test_wide_places(device, cpu):
     """Numbers of 64 bits whose low half is inside."""
     with x64():

@@ -430,6 +430,47 @@ std::optional<int64_t> fixed_place(const ir::Operation& update) {
   return place;
 }
 
+bool feeds_its_window(const ir::Operation& slice, const ir::Operation& update) {
+  if (slice.code() != OpCode::kDynamicSlice || update.code() != OpCode::kDynamicUpdateSlice ||
+      slice.operand(0) != update.operand(0) ||
+      slice.result()->type().dims() != update.operand(1)->type().dims()) {
+    return false;
+  }
+  for (size_t d = 1; d < slice.operand_count(); ++d) {
+    const ir::Value& from = *slice.operand(d);
+    const ir::Value& to = *update.operand(d + 1);
+    const std::optional<int64_t> known = ir::constant_integer(from);
+    if (&from != &to && (!known || known != ir::constant_integer(to))) return false;
+  }
+  const int64_t count = element_count(slice.result()->type().dims());
+  constexpr size_t kMostOperations = 64;
+  std::vector<const ir::Operation*> open{&slice};
+  std::unordered_set<const ir::Operation*> seen{&slice};
+  while (!open.empty()) {
+    const ir::Operation& one = *open.back();
+    open.pop_back();
+    for (const ir::Operation* user : one.result()->users()) {
+      if (user == &update) {
+        // As what it writes, not as the array or as a place.
+        if (std::ranges::count(update.operands(), one.result()) != 1 ||
+            update.operand(1) != one.result()) {
+          return false;
+        }
+        continue;
+      }
+      const bool is_passed = user->code() == OpCode::kReshape ||
+                             role_by_code(*user) == Role::kElementwise;
+      if (!is_passed || user->block() != update.block() || user->result_count() != 1 ||
+          element_count(user->result()->type().dims()) != count) {
+        return false;
+      }
+      if (seen.insert(user).second) open.push_back(user);
+      if (seen.size() > kMostOperations) return false;
+    }
+  }
+  return true;
+}
+
 Result<LoweredKernel> lower_update_in_place(const ir::Operation& update,
                                             const std::function<bool(const ir::Value&)>& in_memory,
                                             const LowerOptions& options) {

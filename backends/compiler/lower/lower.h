@@ -180,6 +180,12 @@ Result<LoweredSequence> lower_sequence(const std::vector<const ir::Value*>& outp
 // and the update is contiguous there; nullopt otherwise.
 std::optional<int64_t> fixed_place(const ir::Operation& update);
 
+// Whether `slice`, a dynamic_slice, reads of an array the window that `update`, a
+// dynamic_update_slice of the same array, then writes, and elements go through elementwise
+// operations and reshapes to where they were, and nowhere else: a point of the update's kernel that
+// computes all of that reads only the element that it writes.
+bool feeds_its_window(const ir::Operation& slice, const ir::Operation& update);
+
 // One kernel that writes `update` (a dynamic_update_slice) into the memory of its first operand:
 // the grid is the update's, and the result is the operand's buffer. The only output operand is the
 // operation's result.

@@ -250,7 +250,8 @@ bool Fusion::is_of_updated(const ir::Operation& op) const {
       return std::ranges::count(arrays, &from) > 0 &&
              lower::is_scatter_in_order(*user, lower_options_);
     }
-    return user->code() == OpCode::kDynamicUpdateSlice && user->operand(0) == &from;
+    return user->code() == OpCode::kDynamicUpdateSlice && user->operand(0) == &from &&
+           !lower::feeds_its_window(op, *user);
   });
 }
 

@@ -107,6 +107,34 @@ TEST(InPlace, ALoopUpdatesAQuarterOfALargeArray) {
   EXPECT_EQ(whole_writes(plan), kArgumentCopies) << to_string(plan);
 }
 
+// Elements that an update reads at the places where it writes them need no memory in between, however
+// much of the array that is; a user of the old elements behind the update does.
+TEST(InPlace, AWindowThatIsMadeOfItself) {
+  const auto half = [](const std::string& from, const std::string& result) {
+    return std::string("  %e = stablehlo.dynamic_slice %a, ") + from + ", sizes = [50000] : (" +
+           kArray + ", tensor<i32>) -> tensor<50000xf32>\n" +
+           "  %f = stablehlo.reshape %e : (tensor<50000xf32>) -> tensor<50000x1xf32>\n"
+           "  %g = stablehlo.multiply %f, %f : tensor<50000x1xf32>\n"
+           "  %h = stablehlo.add %g, %f : tensor<50000x1xf32>\n"
+           "  %k = stablehlo.reshape %h : (tensor<50000x1xf32>) -> tensor<50000xf32>\n"
+           "  %c = stablehlo.dynamic_update_slice %a, %k, %i : (" +
+           kArray + ", tensor<50000xf32>, tensor<i32>) -> " + kArray + "\n" + result;
+  };
+  const auto plan_of = [&](const std::string& body) {
+    return plan_of_text(edits(loop(body), "%r#1, %r#2", 2), {}, with_loops_as_steps());
+  };
+  const std::string passed = "  %d = stablehlo.add %b, %b : " + std::string(kArray) + "\n";
+  const LaunchPlan plan = plan_of(half("%i", passed));
+  EXPECT_LT(plan.arena_bytes(), kElements) << to_string(plan);
+  EXPECT_GT(plan_of(half("%j", passed)).arena_bytes(), 200'000);
+  const std::string read_again =
+      "  %l = stablehlo.dynamic_update_slice %b, %e, %j : (" + std::string(kArray) +
+      ", tensor<50000xf32>, tensor<i32>) -> " + kArray + "\n  %d = stablehlo.add %l, %c : " +
+      kArray + "\n";
+  const LaunchPlan read = plan_of(half("%i", read_again));
+  EXPECT_GT(read.arena_bytes(), 200'000) << to_string(read);
+}
+
 TEST(InPlace, ABranchLeavesAnArrayAsItIs) {
   expect_in_place(branch("s", edit("u", "%a", "%j", "%i"), "%u", "%b") +
                   edit("c", "%s#0", "%i", "%j") + edit("d", "%s#1", "%i", "%j"));

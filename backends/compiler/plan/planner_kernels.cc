@@ -192,7 +192,10 @@ bool Planner::has_run_before(const ir::Operation& reader, const ir::Operation& o
     if (order_of(one) > order_of(op)) return false;
     if (fusion.role(one) == Role::kNone) continue;
     // It may have a place for some of its results already.
-    if (&one == &op) return false;
+    if (&one == &op) {
+      if (lower::feeds_its_window(reader, op)) continue;
+      return false;
+    }
     if (slices_.contains(one.result())) continue;
     if (fusion.is_stored(*one.result())) return false;
     for (const ir::Operation* user : one.result()->users()) {
@@ -255,11 +258,15 @@ Status Planner::plan_update(const ir::Operation& op, const Fusion& fusion, Steps
   if (!lowered.ok()) {
     return lowered.status().with_context(ir::location_string(op.location()));
   }
-  const bool reads_target =
-      std::any_of(lowered->operands.begin(), lowered->operands.end(), [&](const auto& bound) {
-        return !bound.is_output && slices_.contains(bound.value) &&
-               slices_[bound.value] == slices_[op.result()];
-      });
+  // But for points that read what they alone write.
+  bool reads_target = false;
+  for (size_t i = 0; i < lowered->operands.size(); ++i) {
+    const lower::BoundOperand& bound = lowered->operands[i];
+    reads_target = reads_target ||
+                   (!bound.is_output && slices_.contains(bound.value) &&
+                    slices_[bound.value] == slices_[op.result()] &&
+                    (is_part || !lowered->kernel.operands[i].is_pointwise));
+  }
   if (is_part) {
     const Slice to = reads_target ? new_buffer(part->bytes) : *part;
     slices_[update] = to;
@@ -269,6 +276,12 @@ Status Planner::plan_update(const ir::Operation& op, const Fusion& fusion, Steps
     return ok_status();
   }
   if (reads_target) {
+    // Some point reads what another one writes: the windows that it reads are stored after all.
+    const size_t known = cuts_.size();
+    for (const ir::Operation* one : inside) {
+      if (lower::feeds_its_window(*one, op)) cuts_.insert(one);
+    }
+    if (cuts_.size() > known) return ok_status();
     // The update is computed from what it overwrites: through a buffer of its own.
     const Slice shared = slices_[op.result()];
     const Slice own = new_buffer(shared.bytes);
