@@ -28,8 +28,14 @@ ir::Value* Generator::edited_place(ir::Value* at, int64_t size) {
 }
 
 ir::Value* Generator::edited_window(ir::Value* array, ir::Value* at, const Dims& window) {
+  Values places;
+  for (const int64_t size : array->type().dims()) places.push_back(edited_place(at, size));
+  return window_at(array, places, window);
+}
+
+ir::Value* Generator::window_at(ir::Value* array, const Values& places, const Dims& window) {
   Values operands{array};
-  for (const int64_t size : array->type().dims()) operands.push_back(edited_place(at, size));
+  operands.insert(operands.end(), places.begin(), places.end());
   return block_
       ->append(OpCode::kDynamicSlice, operands, {tensor(array->type().dtype(), window)},
                ir::AttributeMap({{"slice_sizes", ir::i64_array(window)}}))
@@ -39,16 +45,22 @@ ir::Value* Generator::edited_window(ir::Value* array, ir::Value* at, const Dims&
 // One array, changed in part by what is in another or in itself.
 ir::Value* Generator::edited_part(ir::Value* array, ir::Value* other, ir::Value* at) {
   Dims window = array->type().dims();
-  for (int64_t& size : window) size = std::min(size, random_.between(1, 2));
+  const bool is_wide = random_.chance(20);
+  for (int64_t& size : window) size = std::min(size, random_.between(1, is_wide ? size : 2));
   if (window.size() > 1 && random_.chance(30)) window.back() = array->type().dims().back();
   const ir::Type type = tensor(array->type().dtype(), window);
   ir::Value* update = edited_window(other, at, window);
+  Values places;
+  for (const int64_t size : array->type().dims()) places.push_back(edited_place(at, size));
   if (random_.chance(70)) {
     const OpCode code = random_.chance(50) ? OpCode::kAdd : OpCode::kMaximum;
-    update = block_->append(code, {update, edited_window(array, at, window)}, {type})->result();
+    ir::Value* own =
+        random_.chance(40) ? window_at(array, places, window) : edited_window(array, at, window);
+    update = block_->append(code, {update, own}, {type})->result();
+    if (random_.chance(30)) update = block_->append(code, {own, update}, {type})->result();
   }
   Values operands{array, update};
-  for (const int64_t size : array->type().dims()) operands.push_back(edited_place(at, size));
+  operands.insert(operands.end(), places.begin(), places.end());
   return block_->append(OpCode::kDynamicUpdateSlice, operands, {array->type()})->result();
 }
 

@@ -82,6 +82,7 @@ class Generator {
   bool edits();
   ir::Value* edited_place(ir::Value* at, int64_t size);
   ir::Value* edited_window(ir::Value* array, ir::Value* at, const Dims& window);
+  ir::Value* window_at(ir::Value* array, const Values& places, const Dims& window);
   ir::Value* edited_part(ir::Value* array, ir::Value* other, ir::Value* at);
   ir::Value* edited_whole(ir::Value* array, ir::Value* other);
   ir::Value* edited_zeros(const ir::Type& type);
