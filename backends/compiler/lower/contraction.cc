@@ -24,7 +24,7 @@ using Sizes = std::vector<int64_t>;
 // all and for one element of the batch, the depth of a sum, and what a row of the narrow side asks
 // for.
 constexpr double kLeastWork = 16384;
-constexpr double kLeastBatchWork = 2048;
+constexpr double kLeastBatchWork = 20'000;
 constexpr int64_t kLeastDepth = 4;
 constexpr int64_t kLeastWide = 8;
 constexpr int64_t kLeastNarrowWork = 32;
