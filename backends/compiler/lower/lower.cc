@@ -458,8 +458,8 @@ bool feeds_its_window(const ir::Operation& slice, const ir::Operation& update) {
         }
         continue;
       }
-      const bool is_passed = user->code() == OpCode::kReshape ||
-                             role_by_code(*user) == Role::kElementwise;
+      const bool is_passed =
+          user->code() == OpCode::kReshape || role_by_code(*user) == Role::kElementwise;
       if (!is_passed || user->block() != update.block() || user->result_count() != 1 ||
           element_count(user->result()->type().dims()) != count) {
         return false;

@@ -107,8 +107,8 @@ TEST(InPlace, ALoopUpdatesAQuarterOfALargeArray) {
   EXPECT_EQ(whole_writes(plan), kArgumentCopies) << to_string(plan);
 }
 
-// Elements that an update reads at the places where it writes them need no memory in between, however
-// much of the array that is; a user of the old elements behind the update does.
+// Elements that an update reads at the places where it writes them need no memory in between,
+// however much of the array that is; a user of the old elements behind the update does.
 TEST(InPlace, AWindowThatIsMadeOfItself) {
   const auto half = [](const std::string& from, const std::string& result) {
     return std::string("  %e = stablehlo.dynamic_slice %a, ") + from + ", sizes = [50000] : (" +
@@ -127,10 +127,9 @@ TEST(InPlace, AWindowThatIsMadeOfItself) {
   const LaunchPlan plan = plan_of(half("%i", passed));
   EXPECT_LT(plan.arena_bytes(), kElements) << to_string(plan);
   EXPECT_GT(plan_of(half("%j", passed)).arena_bytes(), 200'000);
-  const std::string read_again =
-      "  %l = stablehlo.dynamic_update_slice %b, %e, %j : (" + std::string(kArray) +
-      ", tensor<50000xf32>, tensor<i32>) -> " + kArray + "\n  %d = stablehlo.add %l, %c : " +
-      kArray + "\n";
+  const std::string read_again = "  %l = stablehlo.dynamic_update_slice %b, %e, %j : (" +
+                                 std::string(kArray) + ", tensor<50000xf32>, tensor<i32>) -> " +
+                                 kArray + "\n  %d = stablehlo.add %l, %c : " + kArray + "\n";
   const LaunchPlan read = plan_of(half("%i", read_again));
   EXPECT_GT(read.arena_bytes(), 200'000) << to_string(read);
 }

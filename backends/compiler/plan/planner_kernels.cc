@@ -262,10 +262,9 @@ Status Planner::plan_update(const ir::Operation& op, const Fusion& fusion, Steps
   bool reads_target = false;
   for (size_t i = 0; i < lowered->operands.size(); ++i) {
     const lower::BoundOperand& bound = lowered->operands[i];
-    reads_target = reads_target ||
-                   (!bound.is_output && slices_.contains(bound.value) &&
-                    slices_[bound.value] == slices_[op.result()] &&
-                    (is_part || !lowered->kernel.operands[i].is_pointwise));
+    reads_target = reads_target || (!bound.is_output && slices_.contains(bound.value) &&
+                                    slices_[bound.value] == slices_[op.result()] &&
+                                    (is_part || !lowered->kernel.operands[i].is_pointwise));
   }
   if (is_part) {
     const Slice to = reads_target ? new_buffer(part->bytes) : *part;
