@@ -50,7 +50,9 @@ LoopMemory::Region LoopMemory::bytes_of(const Slice& slice) const {
   Region bytes{slice.space, slice.index, slice.offset, slice.offset + slice.bytes};
   if (slice.space != Slice::Space::kOutput) return bytes;
   const int32_t input = plan_.output_input[static_cast<size_t>(slice.index)];
-  if (input >= 0) bytes.space = Slice::Space::kInput, bytes.index = input;
+  if (input < 0) return bytes;
+  bytes.space = Slice::Space::kInput;
+  bytes.index = input;
   return bytes;
 }
 

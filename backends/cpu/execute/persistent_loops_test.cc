@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <bit>
 #include <chrono>
 #include <random>
 #include <thread>
@@ -159,7 +160,7 @@ class RandomPlan {
     }
   }
 
-  // As bytes of a buffer; an output that takes an input's memory is that input.
+  // Nobody reads input 1, whose memory output 0 may have.
   bool overlap(const Slice& a, const Slice& b) const {
     return a.space == b.space && a.index == b.index && a.offset < b.offset + b.bytes &&
            b.offset < a.offset + a.bytes;

@@ -13,6 +13,7 @@
 #include "backends/vulkan/codegen/testing/denormals.h"
 #include "backends/vulkan/codegen/testing/shader_runner.h"
 #include "backends/vulkan/device/testing/test_device.h"
+#include "runtime/base/cpu_info.h"
 
 namespace hekla::vulkan::testing {
 
@@ -39,6 +40,11 @@ class OnDevice : public ::testing::Test {
     if (runner_ == nullptr) GTEST_SKIP() << reason_;
   }
   static Target target() { return target_; }
+  // Whether the device's own instructions for rounding an f64 keep the sign of a zero. llvmpipe
+  // composes them but with AVX-512, for which its compiler has an instruction.
+  static bool rounds_doubles_right() {
+    return !target_.folds_zeros || read_cpu_info().simd_level == "AVX-512";
+  }
 
   // The first difference between device and interpreter, or why there is no result.
   static std::string difference(const kernel::testing::TestKernel& test, const Target& target,
