@@ -61,8 +61,8 @@ class Finder {
 
  private:
   struct Cost {
-    double ns = 0;            // of an iteration, by one thread, without what calls take
-    double steps = 0;         // kernels and copies that run in an iteration
+    double ns = 0;            // of all iterations, by one thread, without what calls take
+    double steps = 0;         // kernels and copies that run in all of them
     size_t instructions = 0;  // of the kernels, each as often as it stands in the loop
   };
 

@@ -12,13 +12,13 @@
 #include "backends/compiler/kernel/builder.h"
 #include "backends/cpu/execute/kernel_requests.h"
 #include "backends/cpu/execute/program.h"
+#include "backends/cpu/execute/testing/plans.h"
 
 namespace hekla::cpu::persistent {
 namespace {
 
 using kernel::Builder;
 using kernel::Kernel;
-using kernel::Op;
 using kernel::ScalarType;
 using kernel::Value;
 using plan::BranchStep;
@@ -30,6 +30,9 @@ using plan::RepeatStep;
 using plan::Slice;
 using plan::WhileStep;
 using Space = plan::Slice::Space;
+using testing::arena;
+using testing::compiler;
+using testing::count_up;
 
 constexpr ScalarType kInt = ScalarType::kI32;
 constexpr ScalarType kFloat = ScalarType::kF32;
@@ -51,22 +54,6 @@ Kernel combine(int64_t count, bool reverses) {
   kernel.body = b.finish();
   return kernel;
 }
-
-// counter + 1, and whether it is below `limit`.
-Kernel count_up(int32_t limit) {
-  Builder b(0, kInt);
-  const Value next = b.add(b.load(kInt, {0, 4}, b.index(0)), b.index(1));
-  b.store({1, 4}, b.index(0), next);
-  const Value below = b.binary(Op::kLtS, next, b.index(limit));
-  b.store({2, 1}, b.index(0), b.convert(Op::kBoolToInt, kInt, below));
-  Kernel kernel;
-  kernel.name = "count_up";
-  kernel.operands = {{4, true, false, true}, {4, false, true}, {1, false, true}};
-  kernel.body = b.finish();
-  return kernel;
-}
-
-Slice arena(int64_t offset, int64_t bytes) { return {Space::kArena, 0, offset, bytes}; }
 
 // Loops of random steps: kernels, copies, loops and branches on slices that overlap at will, but
 // for what a step itself reads and writes.
@@ -193,11 +180,6 @@ class RandomPlan {
   LaunchPlan plan_;
   int64_t loops_ = 0;
 };
-
-KernelCompiler& compiler() {
-  static const std::shared_ptr<KernelCompiler> made = KernelCompiler::create().value();
-  return *made;
-}
 
 std::shared_ptr<const Program> compile(const std::shared_ptr<const LaunchPlan>& plan,
                                        PersistentLoops loops, uint64_t seed = 0) {

@@ -9,6 +9,7 @@
 
 #include "backends/compiler/kernel/builder.h"
 #include "backends/cpu/execute/kernel_requests.h"
+#include "backends/cpu/execute/testing/plans.h"
 #include "backends/cpu/threads/thread_pool.h"
 #include "runtime/program/stablehlo/read_program.h"
 
@@ -17,7 +18,6 @@ namespace {
 
 using kernel::Builder;
 using kernel::Kernel;
-using kernel::Op;
 using kernel::ScalarType;
 using kernel::Value;
 using plan::CopyStep;
@@ -26,18 +26,15 @@ using plan::KernelStep;
 using plan::LaunchPlan;
 using plan::Slice;
 using Space = plan::Slice::Space;
+using testing::arena;
+using testing::compiler;
+using testing::count_up;
 
 constexpr ScalarType kI32 = ScalarType::kI32;
 constexpr ScalarType kF32 = ScalarType::kF32;
 
-KernelCompiler& compiler() {
-  static const std::shared_ptr<KernelCompiler> made = KernelCompiler::create().value();
-  return *made;
-}
-
 Slice input(int32_t index, int64_t bytes) { return {Space::kInput, index, 0, bytes}; }
 Slice output(int32_t index, int64_t bytes) { return {Space::kOutput, index, 0, bytes}; }
-Slice arena(int64_t offset, int64_t bytes) { return {Space::kArena, 0, offset, bytes}; }
 
 // y = x * factor + 1 over `count` floats.
 Kernel scale(int64_t count, float factor) {
@@ -48,20 +45,6 @@ Kernel scale(int64_t count, float factor) {
   kernel.name = "scale";
   kernel.grid = {count};
   kernel.operands = {{count * 4, true, false, true}, {count * 4, false, true}};
-  kernel.body = b.finish();
-  return kernel;
-}
-
-// `to` = `from` + 1 on one i32, and whether it is below `limit`.
-Kernel count_up(int32_t limit) {
-  Builder b(0, kI32);
-  const Value next = b.add(b.load(kI32, {0, 4}, b.index(0)), b.index(1));
-  b.store({1, 4}, b.index(0), next);
-  const Value below = b.binary(Op::kLtS, next, b.index(limit));
-  b.store({2, 1}, b.index(0), b.convert(Op::kBoolToInt, kI32, below));
-  Kernel kernel;
-  kernel.name = "count_up";
-  kernel.operands = {{4, true, false, true}, {4, false, true}, {1, false, true}};
   kernel.body = b.finish();
   return kernel;
 }
